@@ -1,0 +1,313 @@
+//! Reading: a membership in a group, its events, and what is said back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::adapter::{AdapterError, BoxFuture};
+use crate::protocol::batch::BatchView;
+use crate::record::{Offset, RecordView, Topic, TopicPartition};
+
+/// What to join, and how.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct JoinOptions {
+    /// The group's id.
+    pub group: String,
+    /// What to read. One membership reads all of them.
+    pub topics: Vec<TopicSubscription>,
+    /// The longest that a revocation may wait for its [`Release`].
+    pub revocation_timeout: Duration,
+    /// Offer what a Node `kafka-harbor` member of the same group can join with.
+    pub interop_node: bool,
+}
+
+impl JoinOptions {
+    /// A membership of `group` in these topics; revocations wait at most five minutes.
+    pub fn new(group: impl Into<String>, topics: Vec<TopicSubscription>) -> Self {
+        Self { group: group.into(), topics, revocation_timeout: Duration::from_secs(300), interop_node: false }
+    }
+}
+
+/// One topic of a membership.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSubscription {
+    /// Its name.
+    pub topic: Topic,
+    /// Where to begin on a partition that the group has no position on.
+    pub start: Start,
+}
+
+/// Where to begin without a committed position, or when it is out of range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Start {
+    /// At the oldest record.
+    Earliest,
+    /// After the newest record.
+    #[default]
+    Latest,
+}
+
+/// A place in a group: events come in by one end, what is said back goes out by the other.
+pub struct Membership {
+    /// What the broker says.
+    pub events: Box<dyn EventSource>,
+    /// What is said back. May be shared among tasks.
+    pub handle: Arc<dyn MembershipHandle>,
+}
+
+impl fmt::Debug for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Membership").finish_non_exhaustive()
+    }
+}
+
+/// The events of a membership, in order.
+pub trait EventSource: Send {
+    /// The next event; `None` after the membership has ended.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Event>>;
+}
+
+impl dyn EventSource + '_ {
+    /// The next event; `None` after the membership has ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<Event> {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+}
+
+/// Counts assignments: a partition that goes and comes back has a new epoch, and what names the old one is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AssignmentEpoch(pub u64);
+
+/// A partition as it was assigned to this membership.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Assigned {
+    /// Which partition.
+    pub partition: TopicPartition,
+    /// By which assignment.
+    pub epoch: AssignmentEpoch,
+}
+
+impl fmt::Debug for Assigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.partition, self.epoch.0)
+    }
+}
+
+/// A partition that came, and where its reading begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    /// The partition and its epoch.
+    pub assigned: Assigned,
+    /// What the group had committed; `None` if it never had.
+    pub committed: Option<Offset>,
+    /// Where reading begins: the committed offset, or what [`Start`] came to.
+    pub position: Offset,
+    /// The note that was settled with the committed offset, if any.
+    pub note: Option<String>,
+}
+
+/// What a membership tells.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Partitions came, and are positioned. Batches of them follow.
+    Assigned(Vec<Assignment>),
+    /// Records of one partition.
+    Batch(PartitionBatch),
+    /// Partitions are to go. The adapter waits for the [`Release`], at most
+    /// [`JoinOptions::revocation_timeout`]; until then they can still be settled.
+    Revoked(Vec<Assigned>, Release),
+    /// Partitions are gone: another member may have them already, nothing can be settled any more.
+    Lost(Vec<Assigned>),
+    /// Something went wrong. The membership goes on unless the error says [`Fenced`](super::AdapterErrorKind::Fenced)
+    /// or [`Closed`](super::AdapterErrorKind::Closed), after which it ends.
+    Fault(AdapterError),
+}
+
+/// The answer to a revocation: dropped or [sent](Self::send), it lets the partitions go.
+#[derive(Debug)]
+pub struct Release(Option<oneshot::Sender<()>>);
+
+impl Release {
+    /// A release, and what resolves when it is given.
+    pub fn new() -> (Self, oneshot::Receiver<()>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(Some(sender)), receiver)
+    }
+
+    /// Lets the partitions go.
+    pub fn send(mut self) {
+        if let Some(sender) = self.0.take() {
+            // The adapter may have stopped waiting; then there is nobody left to tell.
+            let _ = sender.send(());
+        }
+    }
+}
+
+/// Records of one partition, in offset order. The next batch of the partition continues where this one ends.
+pub struct PartitionBatch {
+    /// Whose records these are.
+    pub assigned: Assigned,
+    /// The records.
+    pub records: RecordSet,
+    /// Keeps the records' share of the adapter's byte budget; dropped with the batch.
+    pub hold: Option<Box<dyn Send + Sync>>,
+}
+
+impl fmt::Debug for PartitionBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PartitionBatch").field("assigned", &self.assigned).finish_non_exhaustive()
+    }
+}
+
+/// Records that were read, still encoded. Iterating them allocates nothing.
+#[derive(Debug, Clone)]
+pub struct RecordSet {
+    batches: Vec<BatchView>,
+    /// Records before it are skipped: a fetch answers with whole batches, which may begin earlier.
+    from: Offset,
+}
+
+impl RecordSet {
+    /// The records of these batches at `from` and after it.
+    pub fn new(batches: Vec<BatchView>, from: Offset) -> Self {
+        Self { batches, from }
+    }
+
+    /// Every data record, in offset order. Control records are left out.
+    pub fn iter(&self) -> impl Iterator<Item = RecordView<'_>> {
+        self.batches
+            .iter()
+            .filter(|batch| !batch.is_control())
+            .flat_map(BatchView::records)
+            .filter(|record| record.offset >= self.from)
+    }
+
+    /// The offset after the last one covered, deleted records included: where reading goes on.
+    pub fn next_offset(&self) -> Offset {
+        self.batches.last().map_or(self.from, |batch| batch.next_offset().max(self.from))
+    }
+
+    /// The encoded batches.
+    pub fn batches(&self) -> &[BatchView] {
+        &self.batches
+    }
+}
+
+/// A position to settle: everything before `offset` is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    /// Which partition, by which assignment.
+    pub assigned: Assigned,
+    /// The next offset to read.
+    pub offset: Offset,
+    /// Comes back with the next assignment; at most 4 KiB.
+    pub note: Option<String>,
+}
+
+/// Where a paused partition goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResumeFrom {
+    /// Where it stood: what was buffered is handed over.
+    Here,
+    /// At this offset: what was buffered is dropped.
+    Offset(Offset),
+}
+
+/// What becomes of one record, where the broker keeps each ([`Capabilities::settle_by_record`](super::Capabilities)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecordSettlement {
+    /// Done.
+    Accept,
+    /// Not done: deliver it again, after this long where the broker can wait.
+    Release(Option<Duration>),
+    /// Never deliver it again.
+    Reject,
+    /// Still at work: do not deliver it to another.
+    Renew,
+}
+
+/// What is said to a membership.
+///
+/// Every call that names an assignment is refused if the partition went meanwhile, even if it came back.
+pub trait MembershipHandle: fmt::Debug + Send + Sync + 'static {
+    /// Settles positions, in one request where the broker has one. One call is under way at a time; a later one waits.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not take the positions back: they may still be settled.
+    ///
+    /// # Errors
+    /// Naming each partition that was not settled. Those it does not name were.
+    fn settle(&self, positions: Vec<Position>) -> BoxFuture<'_, Result<(), SettleError>>;
+
+    /// Settles single records by the receipts of their batch.
+    ///
+    /// # Errors
+    /// Always, unless the adapter declares [`Capabilities::settle_by_record`](super::Capabilities).
+    fn settle_records(&self, receipts: Vec<(Bytes, RecordSettlement)>) -> BoxFuture<'_, Result<(), AdapterError>> {
+        drop(receipts);
+        Box::pin(async {
+            Err(AdapterError::new(
+                "port",
+                super::AdapterErrorKind::Unsupported,
+                "this broker keeps positions, not records",
+            ))
+        })
+    }
+
+    /// Stops handing over batches of the partition. One that is already on its way may still come.
+    /// Ends with the assignment; pausing what is not assigned any more does nothing.
+    fn pause(&self, assigned: &Assigned);
+
+    /// Goes on with a paused partition. Does nothing if it is not assigned any more. With an offset it also
+    /// repositions a partition that was not paused.
+    fn resume(&self, assigned: &Assigned, from: ResumeFrom);
+
+    /// Leaves the group within `timeout`. Nothing is settled. Idempotent.
+    ///
+    /// # Errors
+    /// When the broker could not be told in time; it will notice by the session's end.
+    fn leave(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>>;
+}
+
+/// Some positions were not settled.
+#[derive(Debug, thiserror::Error)]
+#[error("{} partition(s) not settled: {}", self.failures.len(), self.first())]
+#[non_exhaustive]
+pub struct SettleError {
+    /// One a partition.
+    pub failures: Vec<SettleFailure>,
+}
+
+impl SettleError {
+    /// An error from at least one failure.
+    pub fn new(failures: Vec<SettleFailure>) -> Self {
+        Self { failures }
+    }
+
+    fn first(&self) -> String {
+        self.failures
+            .first()
+            .map_or_else(String::new, |failure| format!("{:?}: {}", failure.position.assigned, failure.error))
+    }
+}
+
+/// One position that was not settled.
+#[derive(Debug)]
+pub struct SettleFailure {
+    /// The position.
+    pub position: Position,
+    /// Why.
+    pub error: Arc<AdapterError>,
+    /// Whether the partition is another member's now, so that trying again is no use.
+    pub lost: bool,
+}

@@ -1,0 +1,1 @@
+//! Tokio drivers of the machines.

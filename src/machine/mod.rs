@@ -1,0 +1,1 @@
+//! State machines without sockets, clock or tasks.

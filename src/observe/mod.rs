@@ -1,0 +1,1 @@
+//! The events that every layer reports.

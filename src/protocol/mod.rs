@@ -1,0 +1,3 @@
+//! Bytes to messages and back. No state: what is known of a connection or a group lives in [`crate::machine`].
+
+pub mod batch;

@@ -1,0 +1,1 @@
+//! What tests of users and of this crate share.
