@@ -4,6 +4,8 @@
 
 pub mod error;
 pub mod record;
+
+pub mod clock;
 pub mod retry;
 
 pub mod observe;
