@@ -1,3 +1,4 @@
 //! Bytes to messages and back. No state: what is known of a connection or a group lives in [`crate::machine`].
 
 pub mod batch;
+pub mod murmur2;
