@@ -2,3 +2,4 @@
 
 pub mod batch;
 pub mod murmur2;
+pub mod error_code;
