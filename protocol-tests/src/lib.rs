@@ -1,0 +1,18 @@
+//! What the live tests share: real brokers, and other programs that speak in JSON lines.
+//!
+//! A broker is started once for a test binary and ends with it. Where none can be had the test says `SKIPPED` on stderr
+//! and passes; with `CI=true` it fails instead.
+
+mod broker;
+mod peer;
+
+pub use broker::{Cluster, kafka, kafka_with, unique};
+pub use peer::{Peer, interop};
+
+/// Says aloud that a test did not run, past the test runner's capture; with `CI=true` fails it.
+pub fn skipped(why: &str) {
+    use std::io::Write as _;
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "cannot run, and CI=true forbids to skip: {why}");
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+}
