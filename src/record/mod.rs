@@ -3,12 +3,17 @@
 //! Two shapes of a record exist. [`Record`] owns its parts and is what is sent. [`RecordView`] borrows from
 //! the batch it came in and costs no allocation; its headers are decoded as they are looked at.
 
+mod headers;
+pub(crate) mod varint;
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use bytes::Bytes;
+
+pub use headers::{HeadersIter, HeadersView};
 
 /// The name of a topic. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -257,104 +262,4 @@ pub struct RecordView<'a> {
     pub headers: HeadersView<'a>,
     /// How often the broker delivered it before; 0 where it keeps no count.
     pub delivery_count: u32,
-}
-
-/// A record's headers, still encoded: `count` times name and value, each a zigzag varint length and bytes,
-/// length -1 for null, as record batch v2 has them.
-///
-/// The reader that made it has walked it once, so iterating cannot fail.
-#[derive(Clone, Copy, Default)]
-pub struct HeadersView<'a> {
-    count: usize,
-    encoded: &'a [u8],
-}
-
-impl<'a> HeadersView<'a> {
-    /// A view over headers that were checked to be whole. Malformed bytes end the iteration early.
-    pub(crate) fn from_checked(count: usize, encoded: &'a [u8]) -> Self {
-        Self { count, encoded }
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.count
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Name and value of each, in order.
-    pub fn iter(&self) -> HeadersIter<'a> {
-        HeadersIter { left: self.count, encoded: self.encoded }
-    }
-
-    /// The last value under this name: `None` when absent, `Some(None)` when null.
-    pub fn last(&self, name: &[u8]) -> Option<Option<&'a [u8]>> {
-        self.iter().filter(|(n, _)| *n == name).last().map(|(_, value)| value)
-    }
-}
-
-impl fmt::Debug for HeadersView<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list()
-            .entries(self.iter().map(|(n, v)| (Bytes::copy_from_slice(n), v.map(Bytes::copy_from_slice))))
-            .finish()
-    }
-}
-
-impl<'a> IntoIterator for HeadersView<'a> {
-    type Item = (&'a [u8], Option<&'a [u8]>);
-    type IntoIter = HeadersIter<'a>;
-    fn into_iter(self) -> HeadersIter<'a> {
-        self.iter()
-    }
-}
-
-/// Iterator over [`HeadersView`].
-#[derive(Debug, Clone)]
-pub struct HeadersIter<'a> {
-    left: usize,
-    encoded: &'a [u8],
-}
-
-impl<'a> Iterator for HeadersIter<'a> {
-    type Item = (&'a [u8], Option<&'a [u8]>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        self.left = self.left.checked_sub(1)?;
-        let name = self.take()??;
-        let value = self.take()?;
-        Some((name, value))
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.left))
-    }
-}
-
-impl<'a> HeadersIter<'a> {
-    /// One length-prefixed field: the outer `None` is malformed input, the inner one a null.
-    fn take(&mut self) -> Option<Option<&'a [u8]>> {
-        let mut raw = 0_u64;
-        let mut used = 0;
-        loop {
-            let byte = *self.encoded.get(used)?;
-            raw |= u64::from(byte & 0x7f).checked_shl(7 * used as u32)?;
-            used += 1;
-            if byte & 0x80 == 0 {
-                break;
-            }
-        }
-        let length = (raw >> 1) as i64 ^ -((raw & 1) as i64);
-        let rest = &self.encoded[used..];
-        if length < 0 {
-            self.encoded = rest;
-            return Some(None);
-        }
-        let (field, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-        self.encoded = rest;
-        Some(Some(field))
-    }
 }
