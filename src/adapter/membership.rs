@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::adapter::{AdapterError, BoxFuture};
-use crate::protocol::batch::BatchView;
+use crate::protocol::batch::{BatchError, BatchView, RecordCursor};
 use crate::record::{Offset, RecordView, Topic, TopicPartition};
 
 /// What to join, and how.
@@ -182,13 +182,37 @@ impl RecordSet {
         Self { batches, from }
     }
 
-    /// Every data record, in offset order. Control records are left out.
-    pub fn iter(&self) -> impl Iterator<Item = RecordView<'_>> {
-        self.batches
-            .iter()
-            .filter(|batch| !batch.is_control())
-            .flat_map(BatchView::records)
-            .filter(|record| record.offset >= self.from)
+    /// Every data record, in offset order. Control records are left out. Ends behind the first error: nothing at
+    /// the malformed record's offset or after it may be settled.
+    pub fn iter(&self) -> RecordSetIter<'_> {
+        RecordSetIter { set: self, at: RecordSetCursor::default() }
+    }
+
+    /// The data record at `cursor`, which then stands behind it. `None` at the end.
+    ///
+    /// For a reader that cannot keep a borrow, such as one that waits between two records.
+    ///
+    /// # Errors
+    /// When a record is malformed; the cursor stays before it. Nothing at its offset or after it may be settled.
+    #[inline]
+    pub fn read_at(&self, cursor: &mut RecordSetCursor) -> Option<Result<RecordView<'_>, BatchError>> {
+        while let Some(batch) = self.batches.get(cursor.batch) {
+            while !batch.is_control()
+                && let Some(read) = batch.read_at(&mut cursor.record)
+            {
+                match read {
+                    Ok(record) if record.offset < self.from => {}
+                    read => return Some(read),
+                }
+            }
+            *cursor = RecordSetCursor { batch: cursor.batch + 1, record: RecordCursor::default() };
+        }
+        None
+    }
+
+    /// The encoded batch that `cursor`'s last record came from, to [share](BatchView::share) its bytes.
+    pub fn batch_at(&self, cursor: &RecordSetCursor) -> Option<&BatchView> {
+        self.batches.get(cursor.batch)
     }
 
     /// The offset after the last one covered, deleted records included: where reading goes on.
@@ -201,6 +225,36 @@ impl RecordSet {
         &self.batches
     }
 }
+
+/// A place between two records of one [`RecordSet`]. The default is before the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordSetCursor {
+    batch: usize,
+    record: RecordCursor,
+}
+
+/// Iterator of [`RecordSet::iter`].
+#[derive(Debug, Clone)]
+pub struct RecordSetIter<'a> {
+    set: &'a RecordSet,
+    at: RecordSetCursor,
+}
+
+impl<'a> Iterator for RecordSetIter<'a> {
+    type Item = Result<RecordView<'a>, BatchError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let read = self.set.read_at(&mut self.at);
+        if let Some(Err(_)) = read {
+            // Nothing follows an error.
+            self.at.batch = usize::MAX;
+        }
+        read
+    }
+}
+
+impl std::iter::FusedIterator for RecordSetIter<'_> {}
 
 /// A position to settle: everything before `offset` is done.
 #[derive(Debug, Clone, PartialEq, Eq)]

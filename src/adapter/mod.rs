@@ -25,8 +25,8 @@ use crate::record::Topic;
 pub use error::{AdapterError, AdapterErrorKind};
 pub use membership::{
     Assigned, Assignment, AssignmentEpoch, Event, EventSource, JoinOptions, Membership, MembershipHandle,
-    PartitionBatch, Position, RecordSet, RecordSettlement, Release, ResumeFrom, SettleError, SettleFailure, Start,
-    TopicSubscription,
+    PartitionBatch, Position, RecordSet, RecordSetCursor, RecordSetIter, RecordSettlement, Release, ResumeFrom,
+    SettleError, SettleFailure, Start, TopicSubscription,
 };
 pub use publish::{Acknowledged, PublishError, Publisher, PublisherOptions, RecordFailure, RecordOutcome};
 pub use topics::{CommittedOffset, NewTopic, PartitionWatermarks, TopicDescription};

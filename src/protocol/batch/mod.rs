@@ -1,26 +1,32 @@
-//! Record batch v2: reader and writer. (Skeleton of the reader's face; see the batch work.)
+//! Record batch v2: what a Fetch answer brings and a Produce request carries.
+//!
+//! ```text
+//! Bytes of an answer ──[batches]──► BatchView ──records──► RecordView     borrowed, no allocation a record
+//!        └─────────────[encoded]──► EncodedBatch ─open──┘
+//! records ──append──► BatchWriter ─close──► EncodedBatch ─into_bytes──► Bytes of a request
+//! ```
+//!
+//! Reading is in place: a [`BatchView`] is a slice of the answer, or the inflated buffer of a compressed batch.
+//! Records are decoded as they are iterated, so a malformed one shows as an error at its place, behind the whole
+//! ones before it, and nothing is ever skipped. Writing encodes each record once, into the buffer that is sent.
+//!
+//! Nothing that a batch claims sizes an allocation.
 
-use crate::record::{Offset, RecordView};
+mod control;
+mod encoded;
+mod error;
+mod header;
+mod reader;
+mod view;
+mod writer;
 
-/// One batch of records, decompressed and checked, read in place.
-#[derive(Debug, Clone)]
-pub struct BatchView {
-    next_offset: Offset,
-}
+pub use control::ControlKind;
+pub use encoded::{EncodedBatch, SplitError};
+pub use error::{BatchError, Flaw};
+pub use header::{BatchHeader, ProducerStamp, TimestampType};
+pub use reader::{Batches, CutBatch, EncodedBatches, ReadOptions, batches, encoded};
+pub use view::{BatchView, RecordCursor, Records};
+pub use writer::{BatchWriter, Closing, WriteError};
 
-impl BatchView {
-    /// Whether it holds control records (transaction markers) and no data.
-    pub fn is_control(&self) -> bool {
-        false
-    }
-
-    /// Its records in order.
-    pub fn records(&self) -> impl Iterator<Item = RecordView<'_>> {
-        std::iter::empty()
-    }
-
-    /// The offset after the last one that it covers: base offset plus last offset delta plus one.
-    pub fn next_offset(&self) -> Offset {
-        self.next_offset
-    }
-}
+#[cfg(test)]
+mod tests;
