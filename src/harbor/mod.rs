@@ -1,1 +1,14 @@
-//! Reliable handling of records.
+//! Reliable handling of records: retry ladder, dead letters, redrive, over any broker behind [`crate::adapter`].
+
+mod correlation;
+mod duration;
+mod error;
+mod failure;
+mod headers;
+mod instant;
+mod text;
+
+pub use duration::{IntoPeriod, Period, PeriodError};
+pub use error::{ConfigError, ConfigProblem, HarborError, SerializationError, code};
+pub use failure::{Classify, Failure, IntoFailure, kind};
+pub use headers::{HeaderNames, RetryBlock};
