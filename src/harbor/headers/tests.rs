@@ -20,7 +20,7 @@ impl Fetched {
     }
 
     fn view(&self) -> HeadersView<'_> {
-        HeadersView::from_checked(self.count, &self.bytes)
+        HeadersView::take(self.count, &mut &self.bytes[..]).unwrap()
     }
 }
 
@@ -226,7 +226,7 @@ fn a_record_without_owner_keeps_what_it_tells_of_itself() {
 proptest! {
     #[test]
     fn any_header_bytes_are_an_answer_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), count in 0_usize..9) {
-        let view = HeadersView::from_checked(count, &bytes);
+        let Some(view) = HeadersView::take(count, &mut &bytes[..]) else { return Ok(()) };
         let ladder = HeaderNames::with_prefix("").read_ladder(view);
         let hop = Hop { previous: ladder.block.as_ref(), ..hop(None) };
         let headers = stamper().at(Timestamp(0)).hop(view, &hop);
