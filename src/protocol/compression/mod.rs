@@ -3,7 +3,23 @@
 //! Each is a cargo feature. Inflating never gives out more bytes than the caller's ceiling: it is enforced while
 //! inflating, and no size that the input claims is trusted.
 
+mod growth;
+#[cfg(feature = "gzip")]
+mod gzip;
+#[cfg(feature = "lz4")]
+mod lz4;
+#[cfg(any(feature = "zstd", feature = "zstd-c"))]
+mod pool;
+#[cfg(feature = "snappy")]
+mod snappy;
+#[cfg(all(feature = "zstd", not(feature = "zstd-c")))]
+mod zstd;
+#[cfg(feature = "zstd-c")]
+#[path = "zstd_c.rs"]
+mod zstd;
+
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// How a batch's records are compressed. All variants exist whatever features are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -33,6 +49,15 @@ impl Codec {
     /// Its bits in a batch's attributes.
     pub fn bits(self) -> u8 {
         self as u8
+    }
+
+    /// The levels that it has; `None` for a codec without.
+    pub fn levels(self) -> Option<RangeInclusive<i32>> {
+        match self {
+            Self::None | Self::Snappy | Self::Lz4 => None,
+            Self::Gzip => Some(1..=9),
+            Self::Zstd => Some(-131_072..=22),
+        }
     }
 
     /// Its name as Kafka's `compression.type` has it.
@@ -80,6 +105,18 @@ impl Compression {
         Self { codec, level: None }
     }
 
+    /// The same codec at this level: gzip has 1 to 9 (Java `compression.gzip.level`), zstd -131072 to 22
+    /// (Java `compression.zstd.level`), higher is smaller and slower.
+    ///
+    /// # Errors
+    /// [`CompressionError::Level`] for a level that the codec does not have. lz4 is written at its fastest only.
+    pub fn with_level(self, level: i32) -> Result<Self, CompressionError> {
+        match self.codec.levels() {
+            Some(levels) if levels.contains(&level) => Ok(Self { level: Some(level), ..self }),
+            _ => Err(CompressionError::Level { codec: self.codec, level }),
+        }
+    }
+
     /// The codec.
     pub fn codec(&self) -> Codec {
         self.codec
@@ -107,6 +144,14 @@ pub enum CompressionError {
         /// The codec, named as its feature is.
         codec: Codec,
     },
+    /// The codec does not have this level.
+    #[error("{codec} has no level {level}")]
+    Level {
+        /// The codec.
+        codec: Codec,
+        /// The level.
+        level: i32,
+    },
     /// The input inflates to more than it may. Its first bytes were inflated and dropped.
     #[error("{codec} inflates past the ceiling of {max_inflated_bytes} bytes")]
     TooLarge {
@@ -131,13 +176,27 @@ pub enum CompressionError {
 /// [`CompressionError::Disabled`] for a codec that is not compiled in.
 pub fn compress(compression: Compression, input: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError> {
     match compression.codec {
-        Codec::None => out.extend_from_slice(input),
-        codec => return Err(CompressionError::Disabled { codec }),
+        Codec::None => {
+            out.extend_from_slice(input);
+            Ok(())
+        }
+        #[cfg(feature = "gzip")]
+        Codec::Gzip => gzip::compress(compression.level, input, out),
+        #[cfg(feature = "snappy")]
+        Codec::Snappy => snappy::compress(input, out),
+        #[cfg(feature = "lz4")]
+        Codec::Lz4 => lz4::compress(input, out),
+        #[cfg(any(feature = "zstd", feature = "zstd-c"))]
+        Codec::Zstd => zstd::compress(compression.level, input, out),
+        #[allow(unreachable_patterns, reason = "reached where a codec's feature is off")]
+        codec => Err(CompressionError::Disabled { codec }),
     }
-    Ok(())
 }
 
 /// What `input` inflates to, at most `max_inflated_bytes`.
+///
+/// Memory follows what is inflated, not what the input claims: it stays below the ceiling plus the codec's own
+/// window, at most a few MiB.
 ///
 /// # Errors
 /// When the codec is not compiled in, the input is malformed, or inflates to more.
@@ -147,6 +206,23 @@ pub fn inflate(codec: Codec, input: &[u8], max_inflated_bytes: usize) -> Result<
             Err(CompressionError::TooLarge { codec, max_inflated_bytes })
         }
         Codec::None => Ok(input.to_vec()),
+        #[cfg(feature = "gzip")]
+        Codec::Gzip => gzip::inflate(input, max_inflated_bytes),
+        #[cfg(feature = "snappy")]
+        Codec::Snappy => snappy::inflate(input, max_inflated_bytes),
+        #[cfg(feature = "lz4")]
+        Codec::Lz4 => lz4::inflate(input, max_inflated_bytes),
+        #[cfg(any(feature = "zstd", feature = "zstd-c"))]
+        Codec::Zstd => zstd::inflate(input, max_inflated_bytes),
+        #[allow(unreachable_patterns, reason = "reached where a codec's feature is off")]
         codec => Err(CompressionError::Disabled { codec }),
     }
 }
+
+#[cfg(any(feature = "gzip", feature = "snappy", feature = "lz4", feature = "zstd", feature = "zstd-c"))]
+fn malformed(codec: Codec, reason: impl fmt::Display) -> CompressionError {
+    CompressionError::Malformed { codec, reason: reason.to_string() }
+}
+
+#[cfg(test)]
+mod tests;
