@@ -1,1 +1,79 @@
-//! Tokio drivers of the machines.
+//! A Kafka client: tokio drivers over the machines of [`crate::machine`].
+//!
+//! ```text
+//!   Client ─┬─ Admin ─────► Cluster ─► Connections ─► Connection ─► Stream
+//!           ├─ Producer ──►    │  metadata, coordinators
+//!           └─ Consumer ──►    ▼
+//!                           ClusterView
+//! ```
+
+mod cluster;
+mod config;
+mod connection;
+mod error;
+mod transport;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use self::config::ClientBuilder;
+pub use self::error::{ClientError, ConfigError, ConfigProblem};
+pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError};
+pub use crate::machine::metadata::{BrokerAddress, InvalidAddress};
+
+pub(crate) use self::cluster::{Cluster, CoordinatorKind, Stale};
+pub(crate) use self::config::ClientConfig;
+pub(crate) use self::connection::{Connection, Connections, RawResponse, deadline_in, now};
+pub(crate) use self::error::Problems;
+
+/// A Kafka cluster, as this process talks to it. Cheap to clone; all clones share what is known of the cluster.
+///
+/// Nothing is connected to before it is needed. With the last clone, and the last producer, consumer and admin handle made from it, every
+/// connection is closed, without waiting for anything.
+#[derive(Clone)]
+pub struct Client {
+    cluster: Cluster,
+}
+
+impl Client {
+    /// Options of a client of the cluster that these brokers (`host:port`) belong to. One that answers is enough; they
+    /// are tried in turn.
+    pub fn builder<A: Into<String>>(bootstrap: impl IntoIterator<Item = A>) -> ClientBuilder {
+        ClientBuilder::new(bootstrap)
+    }
+
+    pub(crate) fn over(cluster: Cluster) -> Self {
+        Self { cluster }
+    }
+
+    pub(crate) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Asks the cluster for its brokers, to learn whether one answers.
+    ///
+    /// # Errors
+    /// When none does within `timeout`, with what the last one failed with.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn ping(&self, timeout: Duration) -> Result<(), ClientError> {
+        self.cluster.refreshed(&[], deadline_in(timeout)).await.map(drop)
+    }
+
+    /// Closes every connection of this client and of everything made from it. What is under way fails, and so does every
+    /// later call: close producers and consumers before, they have something to finish.
+    pub fn close(&self) {
+        self.cluster.close();
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let config = self.cluster.config();
+        f.debug_struct("Client")
+            .field("bootstrap", &config.bootstrap)
+            .field("client_id", &config.client_id)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,1 +1,7 @@
 //! State machines without sockets, clock or tasks.
+//!
+//! Inputs are `handle_*` calls, outputs `poll_*` calls; time is the argument `now`, randomness a number that is handed
+//! in. The drivers in [`crate::client`] are the loops that remain.
+
+pub(crate) mod connection;
+pub(crate) mod metadata;

@@ -1,0 +1,549 @@
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::ApiKey as Key;
+
+use super::{ConnectionError, ProtocolViolation, RequestError};
+use crate::protocol::api::ApiKey;
+use crate::protocol::request::{ClientId, EncodedRequest};
+use crate::protocol::response::correlation_id;
+use crate::protocol::shape::tags_length;
+use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, VersionProbe};
+use crate::protocol::DecodeError;
+use crate::retry::{Backoff, ExponentialFullJitter};
+
+/// One broker, over one transport after another. `W` names a request to its owner.
+#[derive(Debug)]
+pub(crate) struct Link<W> {
+    limits: Limits,
+    client_id: ClientId,
+    state: State,
+    /// Failures in a row, for the wait before the next transport.
+    failures: u32,
+    /// Finds the version of ApiVersions that this broker answers; remembers it over transports.
+    probe: VersionProbe,
+    next_correlation_id: i32,
+    queue: VecDeque<Request<W>>,
+    in_flight: VecDeque<InFlight<W>>,
+    done: VecDeque<Done<W>>,
+    /// Bytes handed out and bytes that left, on this transport.
+    transmitted: Progress,
+    /// No deadline is earlier; may be too early after a request went.
+    earliest_deadline: Option<Instant>,
+    last_activity: Instant,
+}
+
+/// Bounds of a link.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// Requests written and not answered.
+    pub(crate) in_flight: usize,
+    /// Requests that wait to be written.
+    pub(crate) queued: usize,
+    /// Bytes of one request.
+    pub(crate) request_bytes: usize,
+    /// Bytes of one answer.
+    pub(crate) response_bytes: usize,
+    /// Quiet time after which the transport is closed.
+    pub(crate) idle: Duration,
+    /// Time to connect and agree on versions, over all addresses.
+    pub(crate) setup: Duration,
+    /// The wait before the next transport, by failures in a row.
+    pub(crate) reconnect: ExponentialFullJitter,
+}
+
+/// A request to be sent.
+#[derive(Debug)]
+pub(crate) struct Request<W> {
+    pub(crate) api: ApiKey,
+    pub(crate) payload: Payload,
+    /// When the caller stops waiting.
+    pub(crate) deadline: Instant,
+    /// Names it in [`Done`].
+    pub(crate) waiter: W,
+}
+
+/// What to send.
+pub(crate) enum Payload {
+    /// A body in a version that the broker is known to have.
+    Encoded { request: EncodedRequest, answered: bool },
+    /// A body to be encoded once the broker's versions are known.
+    Late(Box<dyn FnOnce(&NegotiatedVersions) -> Result<EncodedRequest, RequestError> + Send>),
+    /// Nothing: it is answered when the broker's versions are known.
+    Versions,
+}
+
+impl std::fmt::Debug for Payload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Encoded { .. } => "Encoded",
+            Self::Late(_) => "Late",
+            Self::Versions => "Versions",
+        })
+    }
+}
+
+/// A request that is over, one way or the other.
+#[derive(Debug)]
+pub(crate) struct Done<W> {
+    pub(crate) waiter: W,
+    pub(crate) result: Result<Answer, RequestError>,
+}
+
+/// An answer's body, without its header.
+#[derive(Debug, Clone)]
+pub(crate) struct Answer {
+    pub(crate) version: i16,
+    pub(crate) body: Bytes,
+}
+
+/// What the driver is to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Make a transport, and call [`Link::handle_timeout`] then if it is not made yet.
+    Connect { timeout: Instant },
+    /// Read, write what [`Link::poll_transmit`] gives, and call [`Link::handle_timeout`] then.
+    Serve { timeout: Option<Instant> },
+    /// No transport is wanted. Call [`Link::handle_timeout`] then, if then is given.
+    Rest { timeout: Option<Instant> },
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Waiting { until: Instant },
+    Connecting { deadline: Instant },
+    Handshaking { deadline: Instant },
+    Ready { versions: Arc<NegotiatedVersions> },
+    Closed,
+}
+
+#[derive(Debug)]
+struct InFlight<W> {
+    correlation_id: i32,
+    api: ApiKey,
+    version: i16,
+    answered: bool,
+    deadline: Instant,
+    /// Where its bytes begin and end in what this transport carries.
+    begins_at: u64,
+    ends_at: u64,
+    /// `None`: the handshake, which the link asks for itself.
+    waiter: Option<W>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    handed_out: u64,
+    left: u64,
+}
+
+impl<W> Link<W> {
+    /// A link without a transport.
+    pub(crate) fn new(client_id: ClientId, limits: Limits, now: Instant) -> Self {
+        Self {
+            limits,
+            client_id,
+            state: State::Idle,
+            failures: 0,
+            probe: VersionProbe::new(),
+            next_correlation_id: 0,
+            queue: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            done: VecDeque::new(),
+            transmitted: Progress::default(),
+            earliest_deadline: None,
+            last_activity: now,
+        }
+    }
+
+    /// The versions agreed on, while the transport that they were agreed on is up.
+    pub(crate) fn versions(&self) -> Option<&Arc<NegotiatedVersions>> {
+        match &self.state {
+            State::Ready { versions } => Some(versions),
+            _ => None,
+        }
+    }
+
+    /// Takes a request. Requests are written in the order they are given.
+    pub(crate) fn handle_request(&mut self, now: Instant, request: Request<W>) {
+        if matches!(self.state, State::Closed) {
+            return self.refuse(request, ConnectionError::Closed);
+        }
+        if matches!(request.payload, Payload::Versions)
+            && let State::Ready { .. } = self.state
+        {
+            return self.done.push_back(Done { waiter: request.waiter, result: Ok(Answer::NOTHING) });
+        }
+        if self.queue.len() >= self.limits.queued {
+            let queued = self.queue.len();
+            return self.refuse(request, ConnectionError::QueueFull { queued });
+        }
+        if self.queue.is_empty() && self.in_flight.is_empty() {
+            self.last_activity = now;
+        }
+        self.note_deadline(request.deadline);
+        self.queue.push_back(request);
+    }
+
+    /// What to do next. Ask again after every input.
+    pub(crate) fn poll_step(&mut self, now: Instant) -> Step {
+        let wanted = !self.queue.is_empty();
+        match self.state {
+            State::Idle if wanted => self.connect(now),
+            State::Waiting { until } if until <= now && wanted => self.connect(now),
+            State::Waiting { until } if until <= now => {
+                self.state = State::Idle;
+                Step::Rest { timeout: None }
+            }
+            State::Waiting { until } if wanted => Step::Rest { timeout: Some(self.sooner(until)) },
+            // The wait is kept by the state; nobody needs to be woken for it.
+            State::Idle | State::Waiting { .. } | State::Closed => Step::Rest { timeout: None },
+            State::Connecting { deadline } => Step::Connect { timeout: self.sooner(deadline) },
+            State::Handshaking { deadline } => Step::Serve { timeout: Some(self.sooner(deadline)) },
+            State::Ready { .. } if self.in_flight.is_empty() && !wanted => {
+                Step::Serve { timeout: self.last_activity.checked_add(self.limits.idle) }
+            }
+            State::Ready { .. } => Step::Serve { timeout: self.earliest_deadline },
+        }
+    }
+
+    /// A transport is up. The handshake begins.
+    pub(crate) fn handle_connected(&mut self, now: Instant) {
+        let State::Connecting { deadline } = self.state else { return };
+        self.transmitted = Progress::default();
+        self.last_activity = now;
+        self.state = State::Handshaking { deadline };
+    }
+
+    /// No transport could be made.
+    pub(crate) fn handle_connect_failed(&mut self, now: Instant, error: ConnectionError, random: f64) {
+        if let State::Connecting { .. } = self.state {
+            self.fail(now, error, random);
+        }
+    }
+
+    /// The transport ended: its end was read, or an operation on it failed.
+    ///
+    /// Returns the fault, if it was one. An end while nothing was under way is none: brokers and load balancers
+    /// close what is quiet.
+    pub(crate) fn handle_lost(&mut self, now: Instant, error: io::Error, random: f64) -> Option<Arc<ConnectionError>> {
+        match self.state {
+            State::Ready { .. } if self.in_flight.is_empty() && self.queue.is_empty() => {
+                self.state = State::Idle;
+                None
+            }
+            State::Handshaking { .. } if self.probe.step_down_after_reset() => {
+                // The same requests, at once: the broker is there, it only dislikes the handshake.
+                self.in_flight.clear();
+                self.state = State::Idle;
+                None
+            }
+            State::Handshaking { .. } | State::Ready { .. } => {
+                Some(self.fail(now, ConnectionError::Lost { source: Arc::new(error) }, random))
+            }
+            _ => None,
+        }
+    }
+
+    /// One frame came in whole, without its length.
+    ///
+    /// # Errors
+    /// The transport must be closed; everything on it has failed.
+    pub(crate) fn handle_frame(&mut self, now: Instant, frame: Bytes, random: f64) -> Result<(), Arc<ConnectionError>> {
+        self.last_activity = now;
+        self.accept(&frame).map_err(|error| self.fail(now, error, random))
+    }
+
+    /// The reader found a frame that cannot be one.
+    pub(crate) fn handle_violation(&mut self, now: Instant, violation: ProtocolViolation, random: f64) {
+        if matches!(self.state, State::Handshaking { .. } | State::Ready { .. }) {
+            self.fail(now, ConnectionError::Protocol(violation), random);
+        }
+    }
+
+    /// Appends the segments to write next, in order. Everything handed out must be written, or the transport closed.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, segments: &mut VecDeque<Bytes>) {
+        match &self.state {
+            State::Handshaking { deadline } if self.in_flight.is_empty() => {
+                let deadline = *deadline;
+                self.transmit_handshake(deadline, segments);
+            }
+            State::Ready { versions } => {
+                let versions = versions.clone();
+                while self.in_flight.len() < self.limits.in_flight {
+                    let Some(next) = self.queue.pop_front() else { break };
+                    self.transmit(now, next, &versions, segments);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// So many bytes of what was handed out left for the peer.
+    pub(crate) fn handle_transmitted(&mut self, now: Instant, bytes: usize) {
+        self.last_activity = now;
+        self.transmitted.left += bytes as u64;
+        let left = self.transmitted.left;
+        // Requests that are never answered are over once they are written.
+        while let Some(at) = self.in_flight.iter().position(|r| !r.answered && r.ends_at <= left) {
+            if let Some(InFlight { waiter: Some(waiter), version, .. }) = self.in_flight.remove(at) {
+                self.done.push_back(Done { waiter, result: Ok(Answer { version, body: Bytes::new() }) });
+            }
+        }
+    }
+
+    /// Time passed. Fails what is late; one late answer fails everything on the transport.
+    ///
+    /// Returns the fault, if the transport ended by one.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, random: f64) -> Option<Arc<ConnectionError>> {
+        match self.state {
+            State::Handshaking { deadline } | State::Connecting { deadline } if deadline <= now => {
+                let error = ConnectionError::SetupTimeout { after: self.limits.setup };
+                return Some(self.fail(now, error, random));
+            }
+            State::Ready { .. } => {
+                let late = self.in_flight.iter().find(|request| request.deadline <= now);
+                if let Some(api) = late.map(|request| request.api) {
+                    return Some(self.fail(now, ConnectionError::TimedOut { api }, random));
+                }
+                let idle_until = self.last_activity.checked_add(self.limits.idle);
+                if self.in_flight.is_empty() && self.queue.is_empty() && idle_until.is_some_and(|until| until <= now) {
+                    self.state = State::Idle;
+                }
+            }
+            _ => {}
+        }
+        self.expire_queue(now);
+        None
+    }
+
+    /// Ends the link for good.
+    pub(crate) fn close(&mut self) {
+        self.fail_all(Arc::new(ConnectionError::Closed));
+        self.state = State::Closed;
+    }
+
+    /// Drops the transport as if it had never been; what hangs on it fails.
+    pub(crate) fn abandon(&mut self) {
+        if !matches!(self.state, State::Closed) {
+            let source = io::Error::new(io::ErrorKind::Interrupted, "the runtime that drove the connection ended");
+            self.fail_all(Arc::new(ConnectionError::Lost { source: Arc::new(source) }));
+            self.state = State::Idle;
+        }
+    }
+
+    /// A request that is over. Ask until there is none.
+    pub(crate) fn poll_done(&mut self) -> Option<Done<W>> {
+        self.done.pop_front()
+    }
+
+    /// Whether a request waits or is under way.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.queue.is_empty() || self.in_flight.iter().any(|request| request.waiter.is_some())
+    }
+
+    /// Whether a transport is up or being made.
+    pub(crate) fn is_connected(&self) -> bool {
+        matches!(self.state, State::Connecting { .. } | State::Handshaking { .. } | State::Ready { .. })
+    }
+
+    fn connect(&mut self, now: Instant) -> Step {
+        let deadline = now + self.limits.setup;
+        self.state = State::Connecting { deadline };
+        Step::Connect { timeout: self.sooner(deadline) }
+    }
+
+    fn transmit_handshake(&mut self, deadline: Instant, segments: &mut VecDeque<Bytes>) {
+        let request = EncodedRequest::new(&self.probe.request(), self.probe.version())
+            .expect("two short strings fit in every version that has them");
+        self.write(request, true, deadline, None, segments);
+    }
+
+    fn transmit(
+        &mut self,
+        now: Instant,
+        request: Request<W>,
+        versions: &NegotiatedVersions,
+        segments: &mut VecDeque<Bytes>,
+    ) {
+        let Request { api, payload, deadline, waiter } = request;
+        match self.prepare(now, api, payload, deadline, versions) {
+            Ok(Some((request, answered))) => self.write(request, answered, deadline, Some(waiter), segments),
+            Ok(None) => self.done.push_back(Done { waiter, result: Ok(Answer::NOTHING) }),
+            Err(error) => self.done.push_back(Done { waiter, result: Err(error) }),
+        }
+    }
+
+    /// The request as it is to be written, and whether it will be answered; `None` if there is nothing to write.
+    fn prepare(
+        &self,
+        now: Instant,
+        api: ApiKey,
+        payload: Payload,
+        deadline: Instant,
+        versions: &NegotiatedVersions,
+    ) -> Result<Option<(EncodedRequest, bool)>, RequestError> {
+        let not_sent = |cause| RequestError::NotSent { api, cause: Arc::new(cause) };
+        if deadline <= now {
+            return Err(not_sent(ConnectionError::TimedOut { api }));
+        }
+        let (request, answered) = match payload {
+            Payload::Versions => return Ok(None),
+            Payload::Encoded { request, answered } => (request, answered),
+            Payload::Late(encode) => (encode(versions)?, true),
+        };
+        // The broker may have been replaced by one of another version since the caller looked.
+        if !versions.broker_range(api).is_some_and(|range| range.contains(request.version())) {
+            versions.choose_up_to(api, request.version())?;
+        }
+        if request.body_bytes() > self.limits.request_bytes {
+            return Err(not_sent(ConnectionError::RequestTooLarge { bytes: request.body_bytes() }));
+        }
+        Ok(Some((request, answered)))
+    }
+
+    fn write(
+        &mut self,
+        request: EncodedRequest,
+        answered: bool,
+        deadline: Instant,
+        waiter: Option<W>,
+        segments: &mut VecDeque<Bytes>,
+    ) {
+        let correlation_id = self.next_correlation_id;
+        self.next_correlation_id = correlation_id.wrapping_add(1);
+        let (api, version) = (request.api(), request.version());
+        let mut head = BytesMut::new();
+        request.put_head(&mut head, correlation_id, &self.client_id);
+        let begins_at = self.transmitted.handed_out;
+        let ends_at = begins_at + (head.len() + request.body_bytes()) as u64;
+        self.transmitted.handed_out = ends_at;
+        segments.push_back(head.freeze());
+        segments.extend(request.into_segments().into_iter().filter(|segment| !segment.is_empty()));
+        self.in_flight.push_back(InFlight {
+            correlation_id,
+            api,
+            version,
+            answered,
+            deadline,
+            begins_at,
+            ends_at,
+            waiter,
+        });
+    }
+
+    fn accept(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
+        let violation = ConnectionError::Protocol;
+        let actual = correlation_id(frame).map_err(|short| violation(ProtocolViolation::TooShort { bytes: short.bytes }))?;
+        let Some(request) = self.in_flight.front() else {
+            return Err(violation(ProtocolViolation::Unsolicited { actual }));
+        };
+        let expected = request.correlation_id;
+        if actual != expected {
+            return Err(violation(ProtocolViolation::CorrelationId { expected, actual }));
+        }
+        let Some(request) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some(waiter) = request.waiter else { return self.accept_handshake(frame) };
+        let result = match response_body(request.api, request.version, frame) {
+            Ok(body) => Ok(Answer { version: request.version, body }),
+            Err(error) => Err(error.into()),
+        };
+        self.done.push_back(Done { waiter, result });
+        Ok(())
+    }
+
+    fn accept_handshake(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
+        let malformed = |_| ConnectionError::Protocol(ProtocolViolation::Handshake);
+        match self.probe.handle_response(frame).map_err(malformed)? {
+            ProbeAnswer::AskAgain => Ok(()),
+            ProbeAnswer::Refused { code } => Err(ConnectionError::HandshakeRefused { code }),
+            ProbeAnswer::Negotiated(versions) => {
+                self.failures = 0;
+                self.state = State::Ready { versions: Arc::new(versions) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Everything on this transport, and everything behind it, fails; the next transport waits.
+    fn fail(&mut self, now: Instant, error: ConnectionError, random: f64) -> Arc<ConnectionError> {
+        if self.probe.version() == 0 {
+            // Version 0 tells nothing of features. A broker that was only restarting must not be stuck with it.
+            self.probe = VersionProbe::new();
+        }
+        let cause = Arc::new(error);
+        self.fail_all(cause.clone());
+        self.failures = self.failures.saturating_add(1);
+        self.state = State::Waiting { until: now + self.limits.reconnect.delay(self.failures, random) };
+        cause
+    }
+
+    fn fail_all(&mut self, cause: Arc<ConnectionError>) {
+        let left = self.transmitted.left;
+        for request in std::mem::take(&mut self.in_flight) {
+            let Some(waiter) = request.waiter else { continue };
+            let (api, cause) = (request.api, cause.clone());
+            let result = Err(if request.begins_at < left {
+                RequestError::Unanswered { api, cause }
+            } else {
+                RequestError::NotSent { api, cause }
+            });
+            self.done.push_back(Done { waiter, result });
+        }
+        for Request { api, waiter, .. } in std::mem::take(&mut self.queue) {
+            let result = Err(RequestError::NotSent { api, cause: cause.clone() });
+            self.done.push_back(Done { waiter, result });
+        }
+        self.earliest_deadline = None;
+    }
+
+    fn refuse(&mut self, request: Request<W>, error: ConnectionError) {
+        let result = Err(RequestError::NotSent { api: request.api, cause: Arc::new(error) });
+        self.done.push_back(Done { waiter: request.waiter, result });
+    }
+
+    fn expire_queue(&mut self, now: Instant) {
+        if self.earliest_deadline.is_none_or(|earliest| earliest > now) {
+            return;
+        }
+        for request in std::mem::take(&mut self.queue) {
+            if request.deadline > now {
+                self.queue.push_back(request);
+            } else {
+                let api = request.api;
+                self.refuse(request, ConnectionError::TimedOut { api });
+            }
+        }
+        let deadlines = self.queue.iter().map(|request| request.deadline);
+        self.earliest_deadline = deadlines.chain(self.in_flight.iter().map(|request| request.deadline)).min();
+    }
+
+    fn note_deadline(&mut self, deadline: Instant) {
+        self.earliest_deadline = Some(self.sooner(deadline));
+    }
+
+    fn sooner(&self, than: Instant) -> Instant {
+        self.earliest_deadline.map_or(than, |earliest| earliest.min(than))
+    }
+}
+
+impl Answer {
+    const NOTHING: Self = Self { version: 0, body: Bytes::new() };
+}
+
+/// What follows an answer's header: version 1 of it ends in tagged fields (KIP-482).
+fn response_body(api: ApiKey, version: i16, frame: &Bytes) -> Result<Bytes, DecodeError> {
+    let body = frame.slice(CORRELATION_ID_BYTES..);
+    let header_version = Key::try_from(api.0).map_or(0, |key| key.response_header_version(version));
+    if header_version == 0 {
+        return Ok(body);
+    }
+    let tags = tags_length(&body).map_err(|source| DecodeError::Malformed { api, version, source })?;
+    Ok(body.slice(tags..))
+}
+
+const CORRELATION_ID_BYTES: usize = 4;

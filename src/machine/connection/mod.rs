@@ -1,0 +1,26 @@
+//! One broker as one user of it sees it: requests in, answers in order out, over one transport after another.
+//!
+//! A [`Link`] outlives its transports. It says when to connect, agrees on versions, numbers requests, matches answers,
+//! and fails all that hangs on a transport when that ends; requests are never moved to the next transport, because
+//! only their owner knows whether their order still holds.
+//!
+//! ```text
+//!                request             connected              versions agreed
+//!       Idle ──────────────► Connecting ───────► Handshaking ──────────────► Ready
+//!       ▲  ▲                     │ failed            │ failed                │  │
+//!       │  └─────────────────────│───────────────────│─── quiet too long ────┘  │ lost, late answer,
+//!       │ wait over,             ▼                   ▼                          │ protocol broken
+//!       │ nothing queued      Waiting ◄─────────────────────────────────────────┘
+//!       └───────────────────────┘ └─ wait over, requests queued ─► Connecting
+//! ```
+//!
+//! A transport that is reset during the handshake makes the next one try an older version of it at once: some brokers
+//! reset instead of refusing (Azure Event Hubs, franz-go 1.19.4).
+
+mod error;
+mod frame_reader;
+mod link;
+
+pub use error::{ConnectionError, ProtocolViolation, RequestError};
+pub(crate) use frame_reader::FrameReader;
+pub(crate) use link::{Answer, Done, Limits, Link, Payload, Request, Step};

@@ -1,0 +1,167 @@
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use kafka_protocol::messages::MetadataResponse;
+use kafka_protocol::messages::metadata_response::{MetadataResponsePartition, MetadataResponseTopic};
+use uuid::Uuid;
+
+use super::BrokerAddress;
+use crate::protocol::error_code::ErrorCode;
+use crate::record::{LeaderEpoch, NodeId, Topic, TopicPartition};
+
+/// The cluster as the last answers told it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClusterView {
+    /// How many answers went into it. One that is larger is newer.
+    pub(crate) generation: u64,
+    pub(crate) cluster_id: Option<String>,
+    pub(crate) controller: Option<NodeId>,
+    pub(crate) brokers: BTreeMap<NodeId, Broker>,
+    pub(crate) topics: HashMap<Topic, TopicView>,
+    names: HashMap<Uuid, Topic>,
+}
+
+/// One broker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Broker {
+    pub(crate) address: BrokerAddress,
+    pub(crate) rack: Option<String>,
+}
+
+/// One topic. Partitions are those of the last answer that had them, whatever `error` says since.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TopicView {
+    /// Nil where the broker keeps none (before Kafka 2.8), or the topic was never seen.
+    pub(crate) id: Uuid,
+    /// By their number, without gaps.
+    pub(crate) partitions: Vec<PartitionView>,
+    /// What the last answer said of the topic.
+    pub(crate) error: ErrorCode,
+}
+
+/// One partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PartitionView {
+    pub(crate) leader: Option<NodeId>,
+    pub(crate) leader_epoch: Option<LeaderEpoch>,
+    pub(crate) error: ErrorCode,
+}
+
+impl ClusterView {
+    /// What is known of a topic, if it was ever asked for.
+    pub(crate) fn topic(&self, topic: &str) -> Option<&TopicView> {
+        self.topics.get(topic)
+    }
+
+    /// The name that belongs to an id.
+    pub(crate) fn topic_name(&self, id: Uuid) -> Option<&Topic> {
+        self.names.get(&id)
+    }
+
+    /// What is known of a partition.
+    pub(crate) fn partition(&self, partition: &TopicPartition) -> Option<&PartitionView> {
+        let number = usize::try_from(partition.partition).ok()?;
+        self.topics.get(&partition.topic)?.partitions.get(number)
+    }
+
+    /// The partition's leader, if it has one.
+    pub(crate) fn leader(&self, partition: &TopicPartition) -> Option<NodeId> {
+        self.partition(partition)?.leader
+    }
+
+    /// Takes in an answer to a request for `asked`; returns the topics that were created anew, with both ids.
+    pub(super) fn merge(&mut self, asked: &HashSet<Topic>, response: MetadataResponse) -> Vec<(Topic, Uuid, Uuid)> {
+        self.generation += 1;
+        if let Some(id) = response.cluster_id {
+            self.cluster_id = Some(id.to_string());
+        }
+        self.controller = (response.controller_id.0 >= 0).then_some(NodeId(response.controller_id.0));
+        let brokers = response.brokers.into_iter().filter_map(|broker| {
+            let address = BrokerAddress::new(&*broker.host, u16::try_from(broker.port).ok()?);
+            Some((NodeId(broker.node_id.0), Broker { address, rack: broker.rack.map(|rack| rack.to_string()) }))
+        });
+        let brokers: BTreeMap<_, _> = brokers.collect();
+        // A broker that has just started may not know the others yet, nor itself.
+        if !brokers.is_empty() {
+            self.brokers = brokers;
+        }
+        let mut recreated = Vec::new();
+        for answer in response.topics {
+            let Some(topic) = answer.name.as_ref().map(|name| Topic::from(name.as_str())) else { continue };
+            // What was not asked for is not tracked: an answer must not make the view grow.
+            if !asked.contains(&topic) {
+                continue;
+            }
+            let old = self.topics.get(&topic);
+            let new = TopicView::merged(old, &answer);
+            if let Some(old) = old.filter(|old| old.id != new.id && !old.id.is_nil()) {
+                recreated.push((topic.clone(), old.id, new.id));
+            }
+            self.topics.insert(topic, new);
+        }
+        self.index_names();
+        recreated
+    }
+
+    pub(super) fn forget(&mut self, topic: &Topic) {
+        self.topics.remove(topic);
+        self.index_names();
+    }
+
+    pub(super) fn learn(&mut self, node: NodeId, address: BrokerAddress) {
+        self.brokers.entry(node).and_modify(|broker| broker.address = address.clone()).or_insert(Broker {
+            address,
+            rack: None,
+        });
+    }
+
+    fn index_names(&mut self) {
+        let known = self.topics.iter().filter(|(_, view)| !view.id.is_nil());
+        self.names = known.map(|(topic, view)| (view.id, topic.clone())).collect();
+    }
+}
+
+impl TopicView {
+    /// Whether requests can be sent to all its partitions.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.error.is_ok() && self.partitions.iter().all(|partition| partition.leader.is_some())
+    }
+
+    fn merged(old: Option<&Self>, answer: &MetadataResponseTopic) -> Self {
+        let error = ErrorCode(answer.error_code);
+        if !error.is_ok() {
+            let old = old.cloned();
+            return Self { error, ..old.unwrap_or(Self { id: answer.topic_id, partitions: Vec::new(), error }) };
+        }
+        let old = old.filter(|old| old.id == answer.topic_id);
+        // Numbers have no gaps: one that is not below the count of entries is a lie, and sizes nothing.
+        let mut partitions = vec![PartitionView::ABSENT; answer.partitions.len()];
+        for partition in &answer.partitions {
+            let number = usize::try_from(partition.partition_index).ok();
+            if let Some((number, slot)) = number.and_then(|number| Some((number, partitions.get_mut(number)?))) {
+                let before = old.and_then(|old| old.partitions.get(number));
+                *slot = PartitionView::merged(before, partition);
+            }
+        }
+        Self { id: answer.topic_id, partitions, error }
+    }
+}
+
+impl PartitionView {
+    const ABSENT: Self = Self { leader: None, leader_epoch: None, error: ErrorCode::LEADER_NOT_AVAILABLE };
+
+    /// A broker that lags behind may tell of an earlier leader: of one topic id, the later epoch wins (KIP-320).
+    fn merged(old: Option<&Self>, answer: &MetadataResponsePartition) -> Self {
+        let leader_epoch = (answer.leader_epoch >= 0).then_some(LeaderEpoch(answer.leader_epoch));
+        if let Some(old) = old
+            && leader_epoch.is_some()
+            && old.leader_epoch > leader_epoch
+        {
+            return *old;
+        }
+        Self {
+            leader: (answer.leader_id.0 >= 0).then_some(NodeId(answer.leader_id.0)),
+            leader_epoch,
+            error: ErrorCode(answer.error_code),
+        }
+    }
+}
