@@ -411,7 +411,11 @@ impl Inner {
         Err(last)
     }
 
-    async fn ask_one(&self, connection: &Connection, request: MetadataRequest) -> Result<MetadataResponse, ClientError> {
+    async fn ask_one(
+        &self,
+        connection: &Connection,
+        request: MetadataRequest,
+    ) -> Result<MetadataResponse, ClientError> {
         let timeout = self.config.request_timeout.min(A_TRY);
         let mut closed = self.closed.subscribe();
         let answer = tokio::select! {

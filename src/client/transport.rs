@@ -24,8 +24,7 @@ pub(crate) trait Connector: fmt::Debug + Send + Sync + 'static {
 }
 
 /// A stream on its way.
-pub(crate) type Connecting<'a> =
-    Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
+pub(crate) type Connecting<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
 
 /// Plain TCP.
 ///

@@ -7,12 +7,12 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey as Key;
 
 use super::{ConnectionError, ProtocolViolation, RequestError};
+use crate::protocol::DecodeError;
 use crate::protocol::api::ApiKey;
 use crate::protocol::request::{ClientId, EncodedRequest};
 use crate::protocol::response::correlation_id;
 use crate::protocol::shape::tags_length;
 use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, VersionProbe};
-use crate::protocol::DecodeError;
 use crate::retry::{Backoff, ExponentialFullJitter};
 
 /// One broker, over one transport after another. `W` names a request to its owner.
@@ -438,7 +438,8 @@ impl<W> Link<W> {
 
     fn accept(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
         let violation = ConnectionError::Protocol;
-        let actual = correlation_id(frame).map_err(|short| violation(ProtocolViolation::TooShort { bytes: short.bytes }))?;
+        let actual =
+            correlation_id(frame).map_err(|short| violation(ProtocolViolation::TooShort { bytes: short.bytes }))?;
         let Some(request) = self.in_flight.front() else {
             return Err(violation(ProtocolViolation::Unsolicited { actual }));
         };

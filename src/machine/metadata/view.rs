@@ -108,10 +108,10 @@ impl ClusterView {
     }
 
     pub(super) fn learn(&mut self, node: NodeId, address: BrokerAddress) {
-        self.brokers.entry(node).and_modify(|broker| broker.address = address.clone()).or_insert(Broker {
-            address,
-            rack: None,
-        });
+        self.brokers
+            .entry(node)
+            .and_modify(|broker| broker.address = address.clone())
+            .or_insert(Broker { address, rack: None });
     }
 
     fn index_names(&mut self) {
