@@ -6,9 +6,12 @@ mod error;
 mod failure;
 mod headers;
 mod instant;
+mod serializer;
 mod text;
+mod topology;
 
 pub use duration::{IntoPeriod, Period, PeriodError};
 pub use error::{ConfigError, ConfigProblem, HarborError, SerializationError, code};
 pub use failure::{Classify, Failure, IntoFailure, kind};
 pub use headers::{HeaderNames, RetryBlock};
+pub use serializer::{Deserializer, Json, Nullable, Raw, Serializer, Text};
