@@ -1,0 +1,162 @@
+//! What a partition remembers of idempotent producers: enough to know a batch that it already has.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::protocol::error_code::ErrorCode;
+use crate::record::Timestamp;
+
+/// Who wrote a batch, and under which numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BatchNumbers {
+    pub(super) producer_id: i64,
+    pub(super) producer_epoch: i16,
+    pub(super) first_sequence: i32,
+    pub(super) last_sequence: i32,
+}
+
+impl BatchNumbers {
+    /// The numbers of a batch of `records` records; `None` for a producer that is not idempotent.
+    pub(super) fn new(producer_id: i64, producer_epoch: i16, first_sequence: i32, records: i32) -> Option<Self> {
+        if producer_id < 0 {
+            return None;
+        }
+        // Sequences wrap from 2^31-1 to 0.
+        let last = (i64::from(first_sequence) + i64::from(records) - 1) % (i64::from(i32::MAX) + 1);
+        Some(Self { producer_id, producer_epoch, first_sequence, last_sequence: last as i32 })
+    }
+}
+
+/// The producers that one partition knows.
+#[derive(Debug, Default)]
+pub(super) struct ProducerStates(HashMap<i64, ProducerState>);
+
+#[derive(Debug)]
+struct ProducerState {
+    epoch: i16,
+    /// The newest batches, oldest first.
+    batches: VecDeque<(BatchNumbers, i64)>,
+    last_append: Timestamp,
+}
+
+impl ProducerStates {
+    /// Whether a batch may be appended: `Ok(Some(offset))` if it is there already, from this offset on.
+    ///
+    /// # Errors
+    /// `INVALID_PRODUCER_EPOCH` for a fenced producer, `OUT_OF_ORDER_SEQUENCE_NUMBER` for a gap.
+    pub(super) fn check(&self, batch: &BatchNumbers) -> Result<Option<i64>, ErrorCode> {
+        let Some(state) = self.0.get(&batch.producer_id) else {
+            // Kafka lets a producer it does not know begin anywhere: its state may have expired.
+            return Ok(None);
+        };
+        if batch.producer_epoch < state.epoch {
+            return Err(ErrorCode::INVALID_PRODUCER_EPOCH);
+        }
+        if batch.producer_epoch > state.epoch {
+            return if batch.first_sequence == 0 { Ok(None) } else { Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) };
+        }
+        if let Some((_, offset)) = state.batches.iter().find(|(known, _)| known == batch) {
+            return Ok(Some(*offset));
+        }
+        let last = state.batches.back().map(|(known, _)| known.last_sequence);
+        let follows = last.is_none_or(|last| batch.first_sequence == last.checked_add(1).unwrap_or(0));
+        if follows { Ok(None) } else { Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) }
+    }
+
+    /// Remembers a batch that was appended at `offset`.
+    pub(super) fn appended(&mut self, batch: BatchNumbers, offset: i64, now: Timestamp) {
+        if self.0.len() >= MAX_PRODUCERS && !self.0.contains_key(&batch.producer_id) {
+            self.forget_oldest();
+        }
+        let state = self.0.entry(batch.producer_id).or_insert_with(|| ProducerState {
+            epoch: batch.producer_epoch,
+            batches: VecDeque::new(),
+            last_append: now,
+        });
+        if state.epoch != batch.producer_epoch {
+            state.epoch = batch.producer_epoch;
+            state.batches.clear();
+        }
+        if state.batches.len() == BATCHES_KEPT {
+            state.batches.pop_front();
+        }
+        state.batches.push_back((batch, offset));
+        state.last_append = now;
+    }
+
+    /// Forgets every producer, as a broker does whose producer state expired or was truncated away.
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(id) = self.0.iter().min_by_key(|(_, state)| state.last_append).map(|(id, _)| *id) {
+            self.0.remove(&id);
+        }
+    }
+}
+
+/// As many as an idempotent producer may have in flight (`ProducerStateEntry.NUM_BATCHES_TO_RETAIN`).
+const BATCHES_KEPT: usize = 5;
+
+/// A bound on memory; Kafka expires producers by time (`producer.id.expiration.ms`) and has none.
+const MAX_PRODUCERS: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(epoch: i16, sequence: i32, records: i32) -> BatchNumbers {
+        BatchNumbers::new(7, epoch, sequence, records).expect("an idempotent producer")
+    }
+
+    #[test]
+    fn the_last_five_batches_are_known_again_and_a_sixth_is_out_of_order() {
+        let mut states = ProducerStates::default();
+        for i in 0..6 {
+            let next = batch(0, i * 10, 10);
+            assert_eq!(states.check(&next), Ok(None));
+            states.appended(next, i64::from(i) * 10, Timestamp(0));
+        }
+        for i in 1..6 {
+            assert_eq!(states.check(&batch(0, i * 10, 10)), Ok(Some(i64::from(i) * 10)));
+        }
+        assert_eq!(states.check(&batch(0, 0, 10)), Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
+        assert_eq!(states.check(&batch(0, 70, 1)), Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
+        assert_eq!(
+            states.check(&batch(0, 50, 9)),
+            Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER),
+            "other records under known numbers are no duplicate"
+        );
+    }
+
+    #[test]
+    fn a_new_epoch_begins_at_zero_and_fences_the_old_one() {
+        let mut states = ProducerStates::default();
+        states.appended(batch(3, 0, 5), 0, Timestamp(0));
+        assert_eq!(states.check(&batch(4, 5, 1)), Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
+        assert_eq!(states.check(&batch(4, 0, 1)), Ok(None));
+        states.appended(batch(4, 0, 1), 5, Timestamp(0));
+        assert_eq!(states.check(&batch(3, 5, 1)), Err(ErrorCode::INVALID_PRODUCER_EPOCH));
+    }
+
+    #[test]
+    fn sequences_wrap_to_zero() {
+        let mut states = ProducerStates::default();
+        let last = batch(0, i32::MAX - 1, 2);
+        assert_eq!(last.last_sequence, i32::MAX);
+        states.appended(last, 0, Timestamp(0));
+        assert_eq!(states.check(&batch(0, 0, 1)), Ok(None));
+        assert_eq!(batch(0, i32::MAX, 3).last_sequence, 1);
+    }
+
+    #[test]
+    fn producers_are_bounded() {
+        let mut states = ProducerStates::default();
+        for id in 0..=MAX_PRODUCERS as i64 {
+            let numbers = BatchNumbers::new(id, 0, 0, 1).expect("idempotent");
+            states.appended(numbers, id, Timestamp(id));
+        }
+        assert_eq!(states.0.len(), MAX_PRODUCERS);
+        assert!(!states.0.contains_key(&0), "the one silent for longest goes");
+    }
+}
