@@ -11,6 +11,7 @@
 
 mod error;
 mod membership;
+pub mod memory;
 mod publish;
 mod topics;
 

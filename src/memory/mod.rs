@@ -142,8 +142,7 @@ impl Broker {
             Some(topic) => self.partition_counts.insert(name.clone(), topic.partition_count()),
             None => self.partition_counts.remove(name),
         };
-        let mut around =
-            Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
+        let mut around = Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
         for group in self.groups.values_mut() {
             group.reconcile(&mut around);
         }
@@ -162,12 +161,7 @@ impl Broker {
     ///
     /// # Errors
     /// Kafka's code for what it refuses. Nothing was appended then.
-    pub fn append(
-        &mut self,
-        to: &TopicPartition,
-        batch: EncodedBatch,
-        now: Timestamp,
-    ) -> Result<Appended, ErrorCode> {
+    pub fn append(&mut self, to: &TopicPartition, batch: EncodedBatch, now: Timestamp) -> Result<Appended, ErrorCode> {
         let topic = self.topics.get_mut(&to.topic).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
         let (log, config) = topic.partition_mut(to.partition)?;
         let appended = log.append(batch, config, now, self.appends)?;
@@ -274,8 +268,7 @@ impl Broker {
     ) -> MemberId {
         self.next_member += 1;
         let id = MemberId(self.next_member);
-        let mut around =
-            Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
+        let mut around = Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
         let group = self.groups.entry(group.to_owned()).or_default();
         group.join(id, topics, revocation_timeout, &mut around);
         id
@@ -309,8 +302,7 @@ impl Broker {
     /// # Errors
     /// `UNKNOWN_MEMBER_ID`.
     pub fn expire_session(&mut self, group: &str, member: MemberId, now: Instant) -> Result<(), ErrorCode> {
-        self.with_group(group, now, |group, around| group.expire_session(member, around))
-            .unwrap_or(Err(UNKNOWN_MEMBER))
+        self.with_group(group, now, |group, around| group.expire_session(member, around)).unwrap_or(Err(UNKNOWN_MEMBER))
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due next. Ask again after every call on groups or topics.
@@ -320,8 +312,7 @@ impl Broker {
 
     /// Takes away what was to be released by now and was not.
     pub fn handle_timeout(&mut self, now: Instant) {
-        let mut around =
-            Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
+        let mut around = Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
         for group in self.groups.values_mut() {
             if group.poll_timeout().is_some_and(|deadline| deadline <= now) {
                 group.handle_timeout(&mut around);
@@ -381,8 +372,7 @@ impl Broker {
         now: Instant,
         act: impl FnOnce(&mut Group, &mut Surroundings<'_>) -> T,
     ) -> Option<T> {
-        let mut around =
-            Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
+        let mut around = Surroundings { partitions: &self.partition_counts, now, next_epoch: &mut self.next_epoch };
         Some(act(self.groups.get_mut(group)?, &mut around))
     }
 }

@@ -194,7 +194,10 @@ mod tests {
         for (name, value) in given {
             assert_eq!(config(name, value).expect("valid").settings()[name], value);
         }
-        assert_eq!(config("cleanup.policy", "delete, compact").expect("valid").settings()["cleanup.policy"], "compact,delete");
+        assert_eq!(
+            config("cleanup.policy", "delete, compact").expect("valid").settings()["cleanup.policy"],
+            "compact,delete"
+        );
     }
 
     #[test]
