@@ -4,4 +4,5 @@
 //! in. The drivers in [`crate::client`] are the loops that remain.
 
 pub(crate) mod connection;
+pub mod fetch;
 pub(crate) mod metadata;
