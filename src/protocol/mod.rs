@@ -14,6 +14,7 @@ pub mod murmur2;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod shape;
+pub mod subscription;
 pub mod versions;
 
 pub use request::EncodeError;
