@@ -3,6 +3,7 @@
 //! Inputs are `handle_*` calls, outputs `poll_*` calls; time is the argument `now`, randomness a number that is handed
 //! in. The drivers in [`crate::client`] are the loops that remain.
 
+pub mod assignor;
 pub(crate) mod connection;
 pub mod fetch;
 pub(crate) mod metadata;
