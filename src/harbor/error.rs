@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::adapter::{AdapterError, AdapterErrorKind, PublishError};
 use crate::error::{BoxError, WriteOutcome};
 use crate::harbor::duration::{IntoPeriod, Period};
-use crate::harbor::failure::Failure;
+use crate::harbor::failure::{Failure, TextForm};
+use crate::observe::ErrorInfo;
 use crate::record::Topic;
 
 /// The codes of errors. They are the contract; the texts are not.
@@ -107,8 +108,18 @@ impl HarborError {
         }
     }
 
+    /// What events tell of it. `text` is its [`text`](Self::text).
+    pub(crate) fn told<'a>(&'a self, text: &'a str) -> ErrorInfo<'a> {
+        ErrorInfo { error: self, name: self.name(), code: self.code(), text, retryable: self.is_retryable() }
+    }
+
+    /// Its text for an event, bounded as a header's.
+    pub(crate) fn text(&self) -> String {
+        TextForm::Bytes.bounded(self.to_string())
+    }
+
     /// The name that the Node package gives the error, for texts that both write.
-    pub(crate) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Self::Config(_) => "ConfigError",
             Self::Serialization(_) => "SerializationError",
@@ -118,7 +129,7 @@ impl HarborError {
             Self::NotPublished(_) => "AdapterError",
             Self::Closed { .. } => "ClosedError",
             Self::ShutdownTimeout { .. } => "ShutdownTimeoutError",
-            Self::Handler(_) => "Error",
+            Self::Handler(failure) => failure.name(),
         }
     }
 

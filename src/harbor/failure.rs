@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::adapter::{AdapterError, PublishError};
 use crate::error::BoxError;
 use crate::harbor::error::{HarborError, SerializationError, code};
+use crate::observe::ErrorInfo;
 
 /// Why a delivery failed.
 ///
@@ -38,7 +39,7 @@ pub struct Failure(Box<Inner>);
 struct Inner {
     cause: Cause,
     /// The cause's type, where it was known.
-    type_name: Option<&'static str>,
+    type_name: Option<Cow<'static, str>>,
     /// What was said of this failure itself.
     marks: Facts,
     /// What the whole chain comes to.
@@ -83,7 +84,7 @@ impl Failure {
 
     /// Its name: `Error` where nothing tells a better one.
     pub fn name(&self) -> &str {
-        self.0.facts.name.as_deref().or(self.0.type_name).unwrap_or(GENERIC_NAME)
+        self.0.facts.name.as_deref().or(self.0.type_name.as_deref()).unwrap_or(GENERIC_NAME)
     }
 
     /// Its code, if it has one.
@@ -168,6 +169,17 @@ impl Failure {
         self
     }
 
+    /// What events tell of it. `text` is its [`last_error`](Self::last_error).
+    pub(crate) fn told<'a>(&'a self, text: &'a str) -> ErrorInfo<'a> {
+        ErrorInfo {
+            error: self.cause(),
+            name: self.name(),
+            code: self.code().unwrap_or(code::HANDLER),
+            text,
+            retryable: self.is_retryable(),
+        }
+    }
+
     /// The text of the `last-error` header: `Name: message`, bounded.
     pub(crate) fn last_error(&self, form: TextForm) -> String {
         let message = match form {
@@ -196,7 +208,7 @@ impl Failure {
         text
     }
 
-    fn from_cause(cause: Cause, type_name: Option<&'static str>) -> Self {
+    fn from_cause(cause: Cause, type_name: Option<Cow<'static, str>>) -> Self {
         let mut failure = Self(Box::new(Inner { cause, type_name, marks: Facts::default(), facts: Facts::default() }));
         failure.0.facts = failure.survey(&Classifiers::default(), MAX_CHAIN);
         failure
@@ -291,7 +303,8 @@ impl<E: Error + Send + Sync + 'static> IntoFailure<kind::Typed> for E {
         match (Box::new(self) as BoxError).downcast::<Failure>() {
             Ok(failure) => *failure,
             Err(error) => {
-                let name = error.downcast_ref().map_or_else(short_type_name::<E>, HarborError::name);
+                let own = error.downcast_ref().map(|own: &HarborError| Cow::Owned(own.name().to_owned()));
+                let name = own.unwrap_or_else(|| short_type_name::<E>().into());
                 Failure::from_cause(Cause::Boxed(error), Some(name))
             }
         }
