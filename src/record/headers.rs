@@ -42,6 +42,11 @@ impl<'a> HeadersView<'a> {
         self.count == 0
     }
 
+    /// How many bytes they take, encoded, without their count.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        self.encoded.len()
+    }
+
     /// Name and value of each, in order.
     pub fn iter(&self) -> HeadersIter<'a> {
         HeadersIter { left: self.count, encoded: self.encoded }

@@ -1,8 +1,10 @@
 //! Records and the words that place them: topic, partition, offset, timestamp.
 //!
-//! Two shapes of a record exist. [`Record`] owns its parts and is what is sent. [`RecordView`] borrows from
-//! the batch it came in and costs no allocation; its headers are decoded as they are looked at.
+//! Three shapes of a record exist. [`Record`] owns its parts and is what is sent; [`RecordRef`] is its borrowed form, for
+//! sending without owning. [`RecordView`] borrows from the batch it came in and costs no allocation; its headers are
+//! decoded as they are looked at.
 
+mod borrowed;
 mod headers;
 pub(crate) mod varint;
 
@@ -13,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use borrowed::{HeadersRef, HeadersRefIter, RecordRef};
 pub use headers::{HeadersIter, HeadersView};
 
 /// The name of a topic. Cheap to clone.
