@@ -7,3 +7,4 @@ pub mod assignor;
 pub(crate) mod connection;
 pub mod fetch;
 pub(crate) mod metadata;
+pub mod produce;
