@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use super::config::ClientConfig;
 use super::transport::Connector;
-use crate::machine::connection::{self as machine, Answer, ConnectionError, Done, Limits, Link, Payload, RequestError};
+use crate::machine::connection::{self as machine, Answer, ConnectionError, Done, Limits, Link, Payload, ProtocolViolation, RequestError};
 use crate::machine::metadata::BrokerAddress;
 use crate::protocol::api::ApiKey;
 use crate::protocol::request::EncodedRequest;
@@ -80,7 +80,10 @@ impl Connection {
             Ok(EncodedRequest::new(&build(version), version)?)
         };
         let answer = self.submit(api, Payload::Late(Box::new(encode)), deadline_in(timeout)).answer().await?;
-        Ok(decode_body::<R>(answer.body, answer.version)?)
+        decode_body::<R>(answer.body, answer.version).map_err(|error| {
+            self.distrust(api);
+            error.into()
+        })
     }
 
     /// The versions agreed on with the broker. Connects if need be.
@@ -103,6 +106,11 @@ impl Connection {
     /// As [`send_raw`](Self::send_raw) for a request that the broker does not answer; it is over once written.
     pub(crate) fn send_unanswered(&self, request: EncodedRequest, timeout: Duration) -> RawResponse {
         self.submit(request.api(), Payload::Encoded { request, answered: false }, deadline_in(timeout))
+    }
+
+    /// An answer that came here cannot be read: whatever else is on its way from that peer is not waited for.
+    pub(crate) fn distrust(&self, api: ApiKey) {
+        self.0.0.distrust(api);
     }
 
     /// A handle that does not keep the connection.
@@ -244,6 +252,16 @@ impl Shared {
             Err(_) if start => driver::give_up(self),
             _ => {}
         }
+        self.settle();
+    }
+
+    fn distrust(&self, api: ApiKey) {
+        let waker = {
+            let mut inner = self.lock();
+            inner.link.handle_violation(now(), ProtocolViolation::Malformed { api }, fastrand::f64());
+            inner.notice()
+        };
+        wake(waker);
         self.settle();
     }
 

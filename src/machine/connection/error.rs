@@ -197,12 +197,12 @@ pub enum ProtocolViolation {
         /// Of the answer.
         actual: i32,
     },
-    /// A response header cannot be read.
-    #[error("malformed response header")]
-    Header,
-    /// The version handshake's answer cannot be read.
-    #[error("malformed ApiVersions answer")]
-    Handshake,
+    /// An answer's header or body cannot be read.
+    #[error("malformed answer to {api}")]
+    Malformed {
+        /// What was asked.
+        api: ApiKey,
+    },
 }
 
 impl From<EncodeError> for RequestError {

@@ -129,3 +129,81 @@ const LENT_BUFFERS: usize = 2;
 
 /// No larger buffer is kept.
 const REUSED_BYTES: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 64 << 20;
+
+    /// Gives the bytes as reads of at most `step` would bring them.
+    fn feed(reader: &mut FrameReader, mut bytes: &[u8], step: usize) -> Result<Vec<Bytes>, FrameError> {
+        let mut frames = Vec::new();
+        while !bytes.is_empty() {
+            let (buffer, limit) = reader.buffer();
+            let room = buffer.capacity() - buffer.len();
+            assert!(room > 0, "a read without room reads nothing");
+            let read = bytes.len().min(limit).min(step).min(room);
+            buffer.extend_from_slice(&bytes[..read]);
+            bytes = &bytes[read..];
+            while let Some(frame) = reader.next_frame()? {
+                frames.push(frame);
+            }
+        }
+        Ok(frames)
+    }
+
+    fn framed(bodies: &[Vec<u8>]) -> Vec<u8> {
+        bodies.iter().flat_map(|body| [&(body.len() as i32).to_be_bytes()[..], body].concat()).collect()
+    }
+
+    #[test]
+    fn frames_of_all_sizes_come_whole_however_they_are_cut() {
+        let sizes = [0, 1, 100, 8 << 10, 16 << 10, (16 << 10) + 1, 3 << 20, 5, 5 << 20, 7];
+        let bodies: Vec<_> = sizes.iter().map(|size| (0..*size).map(|at| (at * 7) as u8).collect::<Vec<_>>()).collect();
+        let bytes = framed(&bodies);
+        for step in [1 << 30, 70_001, 4_099] {
+            let frames = feed(&mut FrameReader::new(LIMIT), &bytes, step).unwrap();
+            assert_eq!(frames.len(), bodies.len());
+            assert!(frames.iter().zip(&bodies).all(|(frame, body)| frame == body), "reads of {step}");
+        }
+    }
+
+    #[test]
+    fn frames_come_whole_byte_by_byte() {
+        let bodies = vec![vec![1; 3], vec![], vec![2; 20_000]];
+        assert_eq!(feed(&mut FrameReader::new(LIMIT), &framed(&bodies), 1).unwrap(), bodies);
+    }
+
+    /// Nothing from a peer sizes an allocation: a length costs its author as many bytes as it costs us.
+    #[test]
+    fn a_length_that_lies_allocates_little() {
+        let mut reader = FrameReader::new(LIMIT);
+        feed(&mut reader, &(LIMIT as i32).to_be_bytes(), 4).unwrap();
+        assert!(reader.buffer().0.capacity() <= TRUSTED_BYTES);
+        feed(&mut reader, &vec![0; 2 << 20], 1 << 20).unwrap();
+        assert!(reader.buffer().0.capacity() <= 4 << 20);
+    }
+
+    #[test]
+    fn a_frame_beyond_the_limit_is_refused() {
+        let mut reader = FrameReader::new(1 << 20);
+        assert!(feed(&mut reader, &((1 << 20) + 1_i32).to_be_bytes(), 4).is_err());
+        assert!(feed(&mut FrameReader::new(LIMIT), &[0xff; 4], 4).is_err());
+    }
+
+    /// A fresh buffer of a megabyte costs 256 page faults.
+    #[test]
+    fn the_buffer_of_a_frame_that_is_no_longer_read_serves_again() {
+        let mut reader = FrameReader::new(LIMIT);
+        let body = framed(&[vec![9; 600_000]]);
+        let first = feed(&mut reader, &body, 1 << 20).unwrap().remove(0);
+        let place = first.as_ptr();
+        let second = feed(&mut reader, &body, 1 << 20).unwrap().remove(0);
+        assert_ne!(second.as_ptr(), place, "the first is still read");
+        drop(first);
+        let third = feed(&mut reader, &body, 1 << 20).unwrap().remove(0);
+        assert_eq!(third.as_ptr(), place);
+        assert_eq!(second, vec![9; 600_000]);
+    }
+}

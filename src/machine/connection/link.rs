@@ -8,11 +8,11 @@ use kafka_protocol::messages::ApiKey as Key;
 
 use super::{ConnectionError, ProtocolViolation, RequestError};
 use crate::protocol::DecodeError;
-use crate::protocol::api::ApiKey;
+use crate::protocol::api::{ApiKey, VersionRange};
 use crate::protocol::request::{ClientId, EncodedRequest};
 use crate::protocol::response::correlation_id;
 use crate::protocol::shape::tags_length;
-use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, VersionProbe};
+use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, UnsupportedVersion, VersionProbe};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
 /// One broker, over one transport after another. `W` names a request to its owner.
@@ -258,7 +258,7 @@ impl<W> Link<W> {
         self.accept(&frame).map_err(|error| self.fail(now, error, random))
     }
 
-    /// The reader found a frame that cannot be one.
+    /// The peer's bytes cannot be what they claim: the transport is not to be trusted any more.
     pub(crate) fn handle_violation(&mut self, now: Instant, violation: ProtocolViolation, random: f64) {
         if matches!(self.state, State::Handshaking { .. } | State::Ready { .. }) {
             self.fail(now, ConnectionError::Protocol(violation), random);
@@ -397,8 +397,10 @@ impl<W> Link<W> {
             Payload::Late(encode) => (encode(versions)?, true),
         };
         // The broker may have been replaced by one of another version since the caller looked.
-        if !versions.broker_range(api).is_some_and(|range| range.contains(request.version())) {
-            versions.choose_up_to(api, request.version())?;
+        let (version, broker) = (request.version(), versions.broker_range(api));
+        if !broker.is_some_and(|range| range.contains(version)) {
+            let ours = Some(VersionRange { min: version, max: version });
+            return Err(UnsupportedVersion { api, ours, broker }.into());
         }
         if request.body_bytes() > self.limits.request_bytes {
             return Err(not_sent(ConnectionError::RequestTooLarge { bytes: request.body_bytes() }));
@@ -449,16 +451,21 @@ impl<W> Link<W> {
         }
         let Some(request) = self.in_flight.pop_front() else { return Ok(()) };
         let Some(waiter) = request.waiter else { return self.accept_handshake(frame) };
-        let result = match response_body(request.api, request.version, frame) {
-            Ok(body) => Ok(Answer { version: request.version, body }),
-            Err(error) => Err(error.into()),
-        };
-        self.done.push_back(Done { waiter, result });
-        Ok(())
+        let api = request.api;
+        match response_body(api, request.version, frame) {
+            Ok(body) => {
+                self.done.push_back(Done { waiter, result: Ok(Answer { version: request.version, body }) });
+                Ok(())
+            }
+            Err(error) => {
+                self.done.push_back(Done { waiter, result: Err(error.into()) });
+                Err(violation(ProtocolViolation::Malformed { api }))
+            }
+        }
     }
 
     fn accept_handshake(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
-        let malformed = |_| ConnectionError::Protocol(ProtocolViolation::Handshake);
+        let malformed = |_| ConnectionError::Protocol(ProtocolViolation::Malformed { api: API_VERSIONS });
         match self.probe.handle_response(frame).map_err(malformed)? {
             ProbeAnswer::AskAgain => Ok(()),
             ProbeAnswer::Refused { code } => Err(ConnectionError::HandshakeRefused { code }),
@@ -548,3 +555,8 @@ fn response_body(api: ApiKey, version: i16, frame: &Bytes) -> Result<Bytes, Deco
 }
 
 const CORRELATION_ID_BYTES: usize = 4;
+
+const API_VERSIONS: ApiKey = ApiKey(18);
+
+#[cfg(test)]
+mod tests;
