@@ -243,3 +243,6 @@ fn request_topic(topic: &Topic) -> MetadataRequestTopic {
 
 /// A partition without a leader may stay so for long.
 const UNSETTLED_SLOWER: u32 = 5;
+
+#[cfg(test)]
+mod tests;
