@@ -24,7 +24,9 @@ use tokio::sync::oneshot;
 
 use super::config::ClientConfig;
 use super::transport::Connector;
-use crate::machine::connection::{self as machine, Answer, ConnectionError, Done, Limits, Link, Payload, ProtocolViolation, RequestError};
+use crate::machine::connection::{
+    self as machine, Answer, ConnectionError, Done, Limits, Link, Payload, ProtocolViolation, RequestError,
+};
 use crate::machine::metadata::BrokerAddress;
 use crate::protocol::api::ApiKey;
 use crate::protocol::request::EncodedRequest;

@@ -61,7 +61,9 @@ impl ClientError {
     }
 
     pub(crate) fn refused(what: impl fmt::Display, code: ErrorCode, message: Option<&str>) -> Self {
-        Self::Refused { what: what.to_string(), code, message: message.map(str::to_owned) }
+        // Brokers send an empty text where they have nothing to say.
+        let message = message.filter(|message| !message.is_empty()).map(str::to_owned);
+        Self::Refused { what: what.to_string(), code, message }
     }
 
     pub(crate) fn timed_out(what: impl fmt::Display, last: Option<Self>) -> Self {

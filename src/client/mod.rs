@@ -13,6 +13,11 @@ mod connection;
 mod error;
 mod transport;
 
+#[cfg(test)]
+pub(crate) mod scripted;
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::time::Duration;
 

@@ -457,7 +457,12 @@ fn a_version_that_the_broker_lacks_is_refused_here() {
     let mut rig = Rig::ready();
     let request = EncodedRequest::new(&ProduceRequest::default(), 13).unwrap();
     rig.submit(1, 5, ApiKey(0), Payload::Encoded { request, answered: true });
-    rig.submit(2, 5, ApiKey(3), Payload::Late(Box::new(|versions| Err(versions.choose(ApiKey(3)).unwrap_err().into()))));
+    rig.submit(
+        2,
+        5,
+        ApiKey(3),
+        Payload::Late(Box::new(|versions| Err(versions.choose(ApiKey(3)).unwrap_err().into()))),
+    );
     assert_eq!(rig.transmit(), []);
     let done = rig.done();
     assert!(done[0].1.contains("no common version of Produce: client 13 to 13"), "{done:?}");

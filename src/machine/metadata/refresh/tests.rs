@@ -221,7 +221,8 @@ fn hostile_answers_neither_grow_the_view_nor_size_anything() {
 fn names_that_do_not_exist_are_forgotten_when_nobody_asks_for_them() {
     let mut rig = Rig::with_topic();
     rig.metadata.want(rig.now, &["typo".into()]);
-    let answer = || vec![topic("typo", 0, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0, &[]), topic("t", 1, 0, &[(1, 5, 0)])];
+    let answer =
+        || vec![topic("typo", 0, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION.0, &[]), topic("t", 1, 0, &[(1, 5, 0)])];
     assert_eq!(rig.asked().unwrap(), ["t", "typo"]);
     rig.answer(answer());
     assert_eq!(rig.metadata.view().topic("typo").unwrap().error, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
