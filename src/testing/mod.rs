@@ -1,1 +1,3 @@
 //! What tests of users and of this crate share.
+
+pub mod contract;

@@ -19,8 +19,14 @@ use crate::record::Topic;
 /// The end that events come in by. Dropped, it leaves the group.
 #[derive(Debug)]
 pub(super) struct MemoryEvents {
-    pub(super) shared: Arc<Shared>,
-    pub(super) key: SeatKey,
+    shared: Arc<Shared>,
+    key: SeatKey,
+}
+
+impl MemoryEvents {
+    pub(super) fn new(shared: Arc<Shared>, key: SeatKey) -> Self {
+        Self { shared, key }
+    }
 }
 
 impl EventSource for MemoryEvents {

@@ -146,20 +146,18 @@ impl Adapter for MemoryAdapter {
             let what = format!("joining group {}", options.group);
             let runtime = tokio::runtime::Handle::current();
             let call = Call::Join { group: options.group.clone(), topics };
-            // Made within the call: if its answer is lost, the membership is dropped, and so left.
+            // A membership whose answer is lost is dropped here, and so left.
             self.call(call, &what, |state| {
                 let seat = Seat::new(&options, self.session.id, runtime);
                 let topics = subscription(&options.topics);
                 let member = state.broker.join(&options.group, topics, options.revocation_timeout, now());
                 let key = SeatKey { group: options.group.as_str().into(), member };
                 state.seats.insert(key.clone(), seat);
-                Ok(key)
+                let events = MemoryEvents::new(self.shared.clone(), key.clone());
+                let handle = MemoryHandle::new(self.shared.clone(), key);
+                Ok(Membership { events: Box::new(events), handle: Arc::new(handle) })
             })
             .await
-            .map(|key| Membership {
-                events: Box::new(MemoryEvents { shared: self.shared.clone(), key: key.clone() }),
-                handle: Arc::new(MemoryHandle::new(self.shared.clone(), key)),
-            })
         })
     }
 
