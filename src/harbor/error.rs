@@ -1,6 +1,7 @@
 //! What can go wrong in the harbor, each with the code that the Node package gives it.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::{AdapterError, AdapterErrorKind, PublishError};
@@ -52,9 +53,9 @@ pub enum HarborError {
         /// Which one.
         topic: Topic,
     },
-    /// The broker refused, or could not be reached.
+    /// The broker refused, or could not be reached. Shared by all who waited for the same call.
     #[error(transparent)]
-    Adapter(#[from] AdapterError),
+    Adapter(#[from] Arc<AdapterError>),
     /// Records were not acknowledged, in spite of every try. [`PublishError::outcomes`] tells of each.
     #[error(transparent)]
     NotPublished(#[from] PublishError),
@@ -75,6 +76,15 @@ pub enum HarborError {
     /// A handler's failure ended the consumer: it aborted, or nothing was left to do with the record.
     #[error(transparent)]
     Handler(#[from] Failure),
+}
+
+impl From<AdapterError> for HarborError {
+    fn from(error: AdapterError) -> Self {
+        match error.kind {
+            AdapterErrorKind::TopicMissing(topic) => Self::TopicMissing { topic },
+            _ => Self::Adapter(Arc::new(error)),
+        }
+    }
 }
 
 impl HarborError {

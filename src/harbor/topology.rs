@@ -175,6 +175,11 @@ impl Topology {
         self.routes.get(topic)
     }
 
+    /// How many levels the longest ladder has.
+    pub(crate) fn levels(&self) -> u32 {
+        self.routes.values().map(|route| route.level).max().unwrap_or_default()
+    }
+
     /// How long a record waits on this level; an original's not at all.
     pub(crate) fn delay(&self, level: u32) -> Duration {
         let index = (level as usize).checked_sub(1);
