@@ -88,46 +88,55 @@ macro_rules! known_apis {
     };
 }
 
+/// Calls a macro with every API that the client uses and its request, by key. The one list of them.
+macro_rules! each_api {
+    ($with:ident) => {
+        $with! {
+            Produce: ProduceRequest,
+            Fetch: FetchRequest,
+            ListOffsets: ListOffsetsRequest,
+            Metadata: MetadataRequest,
+            OffsetCommit: OffsetCommitRequest,
+            OffsetFetch: OffsetFetchRequest,
+            FindCoordinator: FindCoordinatorRequest,
+            JoinGroup: JoinGroupRequest,
+            Heartbeat: HeartbeatRequest,
+            LeaveGroup: LeaveGroupRequest,
+            SyncGroup: SyncGroupRequest,
+            DescribeGroups: DescribeGroupsRequest,
+            ListGroups: ListGroupsRequest,
+            SaslHandshake: SaslHandshakeRequest,
+            ApiVersions: ApiVersionsRequest,
+            CreateTopics: CreateTopicsRequest,
+            DeleteTopics: DeleteTopicsRequest,
+            DeleteRecords: DeleteRecordsRequest,
+            InitProducerId: InitProducerIdRequest,
+            OffsetForLeaderEpoch: OffsetForLeaderEpochRequest,
+            AddPartitionsToTxn: AddPartitionsToTxnRequest,
+            AddOffsetsToTxn: AddOffsetsToTxnRequest,
+            EndTxn: EndTxnRequest,
+            TxnOffsetCommit: TxnOffsetCommitRequest,
+            DescribeConfigs: DescribeConfigsRequest,
+            SaslAuthenticate: SaslAuthenticateRequest,
+            CreatePartitions: CreatePartitionsRequest,
+            DeleteGroups: DeleteGroupsRequest,
+            IncrementalAlterConfigs: IncrementalAlterConfigsRequest,
+            OffsetDelete: OffsetDeleteRequest,
+            DescribeCluster: DescribeClusterRequest,
+            ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
+            ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
+            ShareGroupHeartbeat: ShareGroupHeartbeatRequest,
+            ShareFetch: ShareFetchRequest,
+            ShareAcknowledge: ShareAcknowledgeRequest,
+        }
+    };
+}
+#[cfg(any(test, fuzzing))]
+pub(crate) use each_api;
+
 /// Every API that the client uses, by key. The ranges are those of the request structs, Kafka 4.1's; none is lowered.
 /// (Of `OffsetCommit` and `OffsetFetch` the structs know version 9, so offsets go by topic name.)
-pub(crate) const KNOWN_APIS: &[KnownApi] = known_apis! {
-    Produce: ProduceRequest,
-    Fetch: FetchRequest,
-    ListOffsets: ListOffsetsRequest,
-    Metadata: MetadataRequest,
-    OffsetCommit: OffsetCommitRequest,
-    OffsetFetch: OffsetFetchRequest,
-    FindCoordinator: FindCoordinatorRequest,
-    JoinGroup: JoinGroupRequest,
-    Heartbeat: HeartbeatRequest,
-    LeaveGroup: LeaveGroupRequest,
-    SyncGroup: SyncGroupRequest,
-    DescribeGroups: DescribeGroupsRequest,
-    ListGroups: ListGroupsRequest,
-    SaslHandshake: SaslHandshakeRequest,
-    ApiVersions: ApiVersionsRequest,
-    CreateTopics: CreateTopicsRequest,
-    DeleteTopics: DeleteTopicsRequest,
-    DeleteRecords: DeleteRecordsRequest,
-    InitProducerId: InitProducerIdRequest,
-    OffsetForLeaderEpoch: OffsetForLeaderEpochRequest,
-    AddPartitionsToTxn: AddPartitionsToTxnRequest,
-    AddOffsetsToTxn: AddOffsetsToTxnRequest,
-    EndTxn: EndTxnRequest,
-    TxnOffsetCommit: TxnOffsetCommitRequest,
-    DescribeConfigs: DescribeConfigsRequest,
-    SaslAuthenticate: SaslAuthenticateRequest,
-    CreatePartitions: CreatePartitionsRequest,
-    DeleteGroups: DeleteGroupsRequest,
-    IncrementalAlterConfigs: IncrementalAlterConfigsRequest,
-    OffsetDelete: OffsetDeleteRequest,
-    DescribeCluster: DescribeClusterRequest,
-    ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
-    ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
-    ShareGroupHeartbeat: ShareGroupHeartbeatRequest,
-    ShareFetch: ShareFetchRequest,
-    ShareAcknowledge: ShareAcknowledgeRequest,
-};
+pub(crate) const KNOWN_APIS: &[KnownApi] = each_api!(known_apis);
 
 #[cfg(test)]
 mod tests {

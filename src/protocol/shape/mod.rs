@@ -17,6 +17,10 @@
 #[cfg(any(test, feature = "testing"))]
 mod requests;
 mod responses;
+#[cfg(test)]
+pub(crate) mod sample;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -213,8 +217,8 @@ impl<'a> Walk<'a> {
     }
 
     fn tags(&mut self, structure: &'static Struct) -> Result<(), ShapeError> {
-        let count = self.varint()?;
-        for index in 0..count {
+        let mut tag_memory = FIRST_TAG_MEMORY;
+        for _ in 0..self.varint()? {
             let start = self.at;
             let tag = self.varint()?;
             let size = self.varint()? as usize;
@@ -224,7 +228,8 @@ impl<'a> Walk<'a> {
                 .find(|field| u32::try_from(field.tag).is_ok_and(|known| known == tag) && field.is_in(self.version));
             let Some(field) = known else {
                 self.skip(size).map_err(|error| error.within("tagged fields"))?;
-                self.reserve(start, 1, if index == 0 { FIRST_TAG_MEMORY } else { NEXT_TAG_MEMORY })?;
+                self.reserve(start, 1, tag_memory)?;
+                tag_memory = NEXT_TAG_MEMORY;
                 continue;
             };
             let value = self.at;
