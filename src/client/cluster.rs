@@ -35,6 +35,8 @@ pub(crate) enum Stale {
     Leader(TopicPartition),
     /// A broker does not know the topic, or knows it under another id.
     Topic(Topic),
+    /// An admin request changed the cluster, or met a broker that knows better.
+    Admin(&'static str),
     /// A connection to the broker failed. Connections report it by themselves.
     Transport(NodeId),
 }

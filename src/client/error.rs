@@ -29,6 +29,12 @@ pub enum ClientError {
         /// The broker's own words, where it had any.
         message: Option<String>,
     },
+    /// The topic, partition or group does not exist.
+    #[error("{what}: it does not exist")]
+    Missing {
+        /// What was attempted, and on what.
+        what: String,
+    },
     /// The answer does not speak of what was asked for.
     #[error("{what}: the answer leaves it out")]
     LeftOut {
@@ -79,13 +85,18 @@ impl ClientError {
         }
     }
 
+    /// Whether what the call is about does not exist.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing { .. })
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retriable(&self) -> bool {
         match self {
             Self::Request { source, .. } => source.is_retriable(),
             Self::Refused { code, .. } => code.is_retriable(),
             Self::TimedOut { .. } => true,
-            Self::LeftOut { .. } | Self::Misuse { .. } | Self::Closed => false,
+            Self::Missing { .. } | Self::LeftOut { .. } | Self::Misuse { .. } | Self::Closed => false,
         }
     }
 
@@ -97,7 +108,9 @@ impl ClientError {
             Self::LeftOut { .. } | Self::TimedOut { last: None, .. } => WriteOutcome::PossiblyWritten,
             // REQUEST_TIMED_OUT says that the broker stopped waiting, not that nothing was done.
             Self::Refused { code: ErrorCode::REQUEST_TIMED_OUT, .. } => WriteOutcome::PossiblyWritten,
-            Self::Refused { .. } | Self::Misuse { .. } | Self::Closed => WriteOutcome::NotWritten,
+            Self::Refused { .. } | Self::Missing { .. } | Self::Misuse { .. } | Self::Closed => {
+                WriteOutcome::NotWritten
+            }
         }
     }
 
@@ -106,6 +119,7 @@ impl ClientError {
         match self {
             Self::Request { source, .. } => source.blame(),
             Self::Refused { .. } => Blame::Broker,
+            Self::Missing { .. } => Blame::Caller,
             Self::TimedOut { last, .. } => last.as_ref().map_or(Blame::Network, |last| last.blame()),
             Self::LeftOut { .. } => Blame::Peer,
             Self::Misuse { .. } | Self::Closed => Blame::Caller,

@@ -7,6 +7,7 @@
 //!                           ClusterView
 //! ```
 
+mod admin;
 mod cluster;
 mod config;
 mod connection;
@@ -21,6 +22,9 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
+pub use self::admin::{
+    Admin, ConfigEntry, ConfigSource, GroupDescription, GroupKind, GroupListing, GroupMember, GroupOffset, ListedGroup, ListedOffset, NewTopic, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
+};
 pub use self::config::ClientBuilder;
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
 pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError};

@@ -1,0 +1,101 @@
+//! Administration: topics, offsets, groups.
+//!
+//! ```text
+//!   call ─► what is still open ─► controller │ leaders │ coordinator │ any ─► outcome of each
+//!               ▲                                                               │
+//!               └──────────────── wait, where it may succeed later ◄────────────┘
+//! ```
+//!
+//! Each call speaks of many things (topics, partitions, groups) and tells an outcome for each: one that fails takes no
+//! other with it. What may succeed later is tried again until the call's time is up.
+
+mod configs;
+mod groups;
+mod offsets;
+mod retry;
+mod topics;
+
+use std::time::{Duration, Instant};
+
+use kafka_protocol::protocol::Request;
+
+use self::retry::Settle;
+use super::cluster::left_until;
+use super::{Client, ClientError, Cluster, deadline_in};
+use crate::record::NodeId;
+
+pub use configs::{ConfigEntry, ConfigSource};
+pub use groups::{GroupDescription, GroupKind, GroupListing, GroupMember, ListedGroup};
+pub use offsets::{GroupOffset, ListedOffset, OffsetSpec};
+pub use topics::{NewTopic, PartitionDescription, TopicCreation, TopicDescription};
+
+/// What became of each thing that a call was about, in the order given.
+pub type Outcomes<K, T> = Vec<(K, Result<T, ClientError>)>;
+
+/// Administers a cluster. Cheap to clone.
+///
+/// # Cancel safety
+/// Dropping the future of any call does not take back what was asked: brokers may still act on it.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    cluster: Cluster,
+    timeout: Duration,
+}
+
+impl Client {
+    /// Administers the cluster over this client. Each call takes 30 s at most, or as
+    /// [`Admin::with_timeout`] says.
+    pub fn admin(&self) -> Admin {
+        Admin { cluster: self.cluster().clone(), timeout: DEFAULT_TIMEOUT }
+    }
+}
+
+impl Admin {
+    /// The same with another bound on how long a call may take, tries and waits included. Default 30 s; zero makes every call
+    /// fail. Java: `default.api.timeout.ms`.
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    fn deadline(&self) -> Instant {
+        deadline_in(self.timeout)
+    }
+
+    /// How long one broker may take, and what to tell it that it may take.
+    fn a_try(&self, deadline: Instant) -> Option<Duration> {
+        left_until(deadline).map(|left| left.min(self.cluster.config().request_timeout))
+    }
+
+    fn settle(&self, what: &'static str, deadline: Instant) -> Settle<'_> {
+        Settle { cluster: &self.cluster, what, deadline }
+    }
+
+    async fn call<R>(&self, node: NodeId, request: R, what: &str, deadline: Instant) -> Result<R::Response, ClientError>
+    where
+        R: Request + Send + 'static,
+    {
+        let timeout = self.a_try(deadline).ok_or_else(|| ClientError::timed_out(what, None))?;
+        let connection = self.cluster.general().to(node);
+        connection.call(request, timeout).await.map_err(|error| ClientError::request(what, error))
+    }
+
+    /// Sends a request to the controller, or, where none is known, to any broker, which hands it on.
+    async fn call_controller<R>(&self, request: R, what: &str, deadline: Instant) -> Result<R::Response, ClientError>
+    where
+        R: Request + Send + 'static,
+    {
+        let view = self.cluster.topics(&[], deadline).await?;
+        let node = view.controller.or_else(|| view.brokers.keys().next().copied());
+        let node = node.ok_or_else(|| ClientError::timed_out(what, None))?;
+        self.call(node, request, what, deadline).await
+    }
+}
+
+/// What a broker is told that it may take, in its own unit.
+fn millis(duration: Duration) -> i32 {
+    i32::try_from(duration.as_millis()).unwrap_or(i32::MAX)
+}
+
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
