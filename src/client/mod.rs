@@ -23,7 +23,8 @@ use std::fmt;
 use std::time::Duration;
 
 pub use self::admin::{
-    Admin, ConfigEntry, ConfigSource, GroupDescription, GroupKind, GroupListing, GroupMember, GroupOffset, ListedGroup, ListedOffset, NewTopic, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
+    Admin, ConfigEntry, ConfigSource, GroupDescription, GroupKind, GroupListing, GroupMember, GroupOffset, ListedGroup,
+    ListedOffset, NewTopic, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
 };
 pub use self::config::ClientBuilder;
 pub use self::error::{ClientError, ConfigError, ConfigProblem};

@@ -146,11 +146,16 @@ impl Admin {
     ///
     /// # Errors
     /// For each partition apart.
-    pub async fn delete_group_offsets(&self, group: &str, partitions: &[TopicPartition]) -> Outcomes<TopicPartition, ()> {
+    pub async fn delete_group_offsets(
+        &self,
+        group: &str,
+        partitions: &[TopicPartition],
+    ) -> Outcomes<TopicPartition, ()> {
         let deadline = self.deadline();
         let attempt = |open: Vec<TopicPartition>, _: Try| -> Attempt<'_, TopicPartition, ()> {
             let topics = by_topic(&open).into_iter().map(|(topic, partitions)| {
-                let entry = |p: &TopicPartition| OffsetDeleteRequestPartition::default().with_partition_index(p.partition);
+                let entry =
+                    |p: &TopicPartition| OffsetDeleteRequestPartition::default().with_partition_index(p.partition);
                 let entries = partitions.into_iter().map(entry).collect();
                 OffsetDeleteRequestTopic::default().with_name(topic_name(topic)).with_partitions(entries)
             });

@@ -375,9 +375,8 @@ impl Admin {
             });
             DeleteRecordsTopic::default().with_name(topic_name(topic)).with_partitions(entries.collect())
         });
-        let request = DeleteRecordsRequest::default()
-            .with_topics(topics.collect())
-            .with_timeout_ms(self.millis_left(deadline));
+        let request =
+            DeleteRecordsRequest::default().with_topics(topics.collect()).with_timeout_ms(self.millis_left(deadline));
         let response = self.call(node, request, what, deadline).await?;
         let each = response.topics.into_iter().flat_map(|topic| {
             let name = Topic::from(topic.name.as_str());
