@@ -82,10 +82,10 @@ impl PartitionLog {
             BatchNumbers::new(producer.id, producer.epoch, producer.base_sequence, records)
         });
         let log_append_time = config.log_append_time.then_some(now);
-        if let Some(numbers) = &numbers {
-            if let Some(offset) = self.producers.check(numbers)? {
-                return Ok(Appended { base_offset: Offset(offset), log_append_time: None, duplicate: true });
-            }
+        if let Some(numbers) = &numbers
+            && let Some(offset) = self.producers.check(numbers)?
+        {
+            return Ok(Appended { base_offset: Offset(offset), log_append_time: None, duplicate: true });
         }
         let mut batch = batch
             .with_base_offset(Offset(self.end))
@@ -153,7 +153,8 @@ impl PartitionLog {
             let too_old = config.retention_ms >= 0 && age > config.retention_ms;
             let too_much = usize::try_from(config.retention_bytes).is_ok_and(|limit| self.bytes > limit);
             // Size alone never empties a log: what was just written stays (the active segment).
-            if !too_old && !(too_much && self.batches.len() > 1) {
+            let goes = too_old || (too_much && self.batches.len() > 1);
+            if !goes {
                 break;
             }
             self.start = self.start.max(first.batch.header().next_offset().0);

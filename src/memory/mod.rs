@@ -127,6 +127,11 @@ impl Broker {
         Some(TopicInfo { id: topic.id, partitions: topic.partition_count(), config: topic.config.clone() })
     }
 
+    /// A topic's settings; `None` if there is none of this name.
+    pub fn topic_config(&self, name: &Topic) -> Option<&TopicConfig> {
+        self.topics.get(name).map(|topic| &topic.config)
+    }
+
     /// How many partitions a topic has; `None` if there is none of this name.
     pub fn partition_count(&self, name: &Topic) -> Option<i32> {
         self.partition_counts.get(name).copied()

@@ -104,15 +104,23 @@ impl MemoryBroker {
 
     /// Every record of a topic, in the order they were appended. Empty if there is no such topic.
     pub fn records(&self, topic: &str) -> Vec<StoredRecord> {
-        let batches = self.shared.lock().broker.batches(&topic.into());
+        let topic = Topic::from(topic);
+        let (batches, starts) = {
+            let state = self.shared.lock();
+            let partitions = 0..state.broker.partition_count(&topic).unwrap_or(0);
+            let starts: Vec<_> = partitions
+                .map(|partition| state.broker.watermarks(&TopicPartition::new(&topic, partition)))
+                .map(|watermarks| watermarks.map_or(Offset(0), |(low, _)| low))
+                .collect();
+            (state.broker.batches(&topic), starts)
+        };
         let mut records = Vec::new();
         for (partition, batch) in batches {
-            let low = self.shared.lock().broker.watermarks(&partition).map_or(Offset(0), |(low, _)| low);
-            let view =
-                batch.open(&ReadOptions::default()).expect("a batch in the log was checked when it was appended");
+            let start = starts[partition.partition as usize];
+            let view = batch.open(&ReadOptions::default()).expect(CHECKED);
             for record in view.records() {
-                let record = record.expect("a batch in the log was checked when it was appended");
-                if record.offset >= low {
+                let record = record.expect(CHECKED);
+                if record.offset >= start {
                     records.push(StoredRecord::shared(&partition, &view, &record));
                 }
             }
@@ -306,3 +314,5 @@ impl State {
         }
     }
 }
+
+const CHECKED: &str = "a batch in the log was checked when it was appended";

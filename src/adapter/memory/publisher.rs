@@ -123,7 +123,11 @@ impl Inner {
                 break;
             }
             tries += 1;
-            self.send(&mut consignments, &mut outcomes).await;
+            tokio::select! {
+                biased;
+                () = self.send(&mut consignments, &mut outcomes) => {}
+                () = self.session.closed() => break,
+            }
             if tries >= self.retry.attempts {
                 break;
             }
@@ -219,7 +223,8 @@ impl Inner {
         indexes: Vec<usize>,
         outcomes: &mut [Option<RecordOutcome>],
     ) -> Vec<Parcel> {
-        let limit = self.shared.lock().broker.topic(&partition.topic).map_or(0, |topic| topic.config.max_message_bytes);
+        let limit =
+            self.shared.lock().broker.topic_config(&partition.topic).map_or(0, |config| config.max_message_bytes);
         let limit = usize::try_from(limit).unwrap_or(0).min(self.shared.settings.batch_bytes);
         let now = self.shared.wall_clock();
         let mut parcels = Vec::new();
