@@ -202,6 +202,14 @@ impl Cluster {
         *self.0.0.closed.borrow()
     }
 
+    /// Returns when no connection has anything queued or under way.
+    pub(crate) async fn quiet(&self) {
+        let opened = self.0.0.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for connection in opened {
+            connection.quiet().await;
+        }
+    }
+
     /// Ends every connection. What is under way fails; later calls are refused.
     pub(crate) fn close(&self) {
         self.0.0.close();

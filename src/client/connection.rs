@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kafka_protocol::protocol::Request;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::config::ClientConfig;
 use super::transport::Connector;
@@ -53,7 +53,7 @@ impl Connection {
             waker: None,
         };
         let (limits, connector) = (config.link.clone(), config.connector.clone());
-        Self(Arc::new(Owner(Arc::new(Shared { inner: Mutex::new(inner), limits, connector, route }))))
+        Self(Arc::new(Owner(Arc::new(Shared { inner: Mutex::new(inner), quiet: Notify::new(), limits, connector, route }))))
     }
 
     /// Sends a request in the highest version that both sides know, and waits for its answer.
@@ -143,6 +143,13 @@ impl WeakConnection {
         self.0.strong_count() == 0
     }
 
+    /// Returns when nothing is queued and nothing under way.
+    pub(crate) async fn quiet(&self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.until_quiet().await;
+        }
+    }
+
     /// As [`Connection::close`].
     pub(crate) fn close(&self) {
         if let Some(shared) = self.0.upgrade() {
@@ -216,6 +223,8 @@ impl Drop for Owner {
 
 struct Shared {
     inner: Mutex<Inner>,
+    /// Told when a request is over and no other is left.
+    quiet: Notify,
     limits: Limits,
     connector: Arc<dyn Connector>,
     route: Arc<dyn Route>,
@@ -277,12 +286,29 @@ impl Shared {
         self.settle();
     }
 
+    async fn until_quiet(&self) {
+        loop {
+            let quiet = self.quiet.notified();
+            if !self.lock().link.is_busy() {
+                return;
+            }
+            quiet.await;
+        }
+    }
+
     /// Hands out what is over.
     fn settle(&self) {
         loop {
-            let Some(Done { waiter, result }) = self.lock().link.poll_done() else { return };
+            let (done, busy) = {
+                let mut inner = self.lock();
+                (inner.link.poll_done(), inner.link.is_busy())
+            };
+            let Some(Done { waiter, result }) = done else { return };
             // A caller that stopped waiting misses nothing.
             let _ = waiter.send(result);
+            if !busy {
+                self.quiet.notify_waiters();
+            }
         }
     }
 }

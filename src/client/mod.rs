@@ -71,10 +71,21 @@ impl Client {
         self.cluster.refreshed(&[], deadline_in(timeout)).await.map(drop)
     }
 
-    /// Closes every connection of this client and of everything made from it. What is under way fails, and so does every
-    /// later call: close producers and consumers before, they have something to finish.
-    pub fn close(&self) {
+    /// Closes every connection of this client and of everything made from it, once what is under way is answered, or after
+    /// `timeout`; zero does not wait. Every later call fails.
+    ///
+    /// Producers and consumers have something to finish and are closed before: a consumer's long poll is always
+    /// under way, and a producer's next batch would find no connection.
+    ///
+    /// # Errors
+    /// When something was still under way at `timeout`: it has failed, and the broker may have acted on it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the client open.
+    pub async fn close(&self, timeout: Duration) -> Result<(), ClientError> {
+        let quiet = tokio::time::timeout(timeout, self.cluster.quiet()).await;
         self.cluster.close();
+        quiet.map_err(|_| ClientError::timed_out("close: answers that were under way", None))
     }
 }
 

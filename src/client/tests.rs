@@ -353,7 +353,7 @@ async fn a_refused_coordinator_lookup_is_not_repeated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_fails_what_is_under_way_and_refuses_the_rest() {
+async fn closing_waits_for_what_is_under_way_and_then_fails_it() {
     let brokers = Brokers::new();
     brokers.at("a:1", |exchange| if exchange.api == HEARTBEAT { Act::Silence } else { usual(exchange) });
     let (client, connection) = connected(&brokers).await;
@@ -362,10 +362,26 @@ async fn closing_fails_what_is_under_way_and_refuses_the_rest() {
         async move { connection.call(heartbeat(1), 60 * SECOND).await }
     });
     sleep(SECOND).await;
-    client.close();
+    let start = Instant::now();
+    assert!(matches!(client.close(3 * SECOND).await, Err(ClientError::TimedOut { .. })));
+    assert_eq!(start.elapsed(), 3 * SECOND);
     assert!(under_way.await.unwrap().unwrap_err().is_closed());
     assert!(connection.call(heartbeat(2), SECOND).await.unwrap_err().is_closed());
     assert!(matches!(client.ping(SECOND).await, Err(ClientError::Closed)));
+    client.close(SECOND).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_is_over_when_the_last_answer_came() {
+    let brokers = Brokers::new();
+    brokers.at("a:1", |exchange| if exchange.api == HEARTBEAT { Act::Silence } else { usual(exchange) });
+    let (client, connection) = connected(&brokers).await;
+    let under_way = tokio::spawn(async move { connection.call(heartbeat(1), 2 * SECOND).await });
+    sleep(SECOND).await;
+    let start = Instant::now();
+    client.close(60 * SECOND).await.unwrap();
+    assert_eq!(start.elapsed(), SECOND, "the request ran out of its own time");
+    under_way.await.unwrap().unwrap_err();
 }
 
 /// rust-rdkafka#509: a drop that waited for the session's end.

@@ -17,6 +17,7 @@ pub(crate) struct FrameReader {
     largest: usize,
     /// Buffers of large frames that were handed out; one whose readers have gone serves again.
     lent: Vec<Bytes>,
+    small_in_a_row: u32,
 }
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ struct Large {
 impl FrameReader {
     /// A reader that refuses frames larger than `limit`.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, shared: BytesMut::new(), large: None, largest: 0, lent: Vec::new() }
+        Self { limit, shared: BytesMut::new(), large: None, largest: 0, lent: Vec::new(), small_in_a_row: 0 }
     }
 
     /// Where the next read goes, and how many bytes it may bring at most.
@@ -69,6 +70,10 @@ impl FrameReader {
         if self.shared.len() - PREFIX_BYTES >= length {
             self.shared.advance(PREFIX_BYTES);
             self.largest = self.largest.max(length);
+            self.small_in_a_row += 1;
+            if self.small_in_a_row >= QUIET_FRAMES {
+                self.lent.clear();
+            }
             return Ok(Some(self.shared.split_to(length).freeze()));
         }
         if length > SHARED_BYTES / 2 {
@@ -79,14 +84,6 @@ impl FrameReader {
             self.large = Some(Large { length, bytes });
         }
         Ok(None)
-    }
-
-    /// Forgets what is kept for speed alone.
-    pub(crate) fn shrink(&mut self) {
-        self.lent.clear();
-        if self.shared.is_empty() {
-            self.shared = BytesMut::new();
-        }
     }
 
     /// An empty buffer for a frame of this length, or for as much of it as is believed.
@@ -108,6 +105,7 @@ impl FrameReader {
     }
 
     fn lend(&mut self, frame: &Bytes) {
+        self.small_in_a_row = 0;
         if frame.len() > REUSED_BYTES {
             return;
         }
@@ -126,6 +124,9 @@ const TRUSTED_BYTES: usize = 1 << 20;
 
 /// Buffers kept to serve again. A fresh one costs a page fault for every 4 KiB of it.
 const LENT_BUFFERS: usize = 2;
+
+/// So many small frames in a row, as the empty answers of a consumer that has caught up, and no buffer is kept.
+const QUIET_FRAMES: u32 = 16;
 
 /// No larger buffer is kept.
 const REUSED_BYTES: usize = 4 << 20;
@@ -201,9 +202,12 @@ mod tests {
         let place = first.as_ptr();
         let second = feed(&mut reader, &body, 1 << 20).unwrap().remove(0);
         assert_ne!(second.as_ptr(), place, "the first is still read");
+        feed(&mut reader, &framed(&[vec![], vec![1]]), 1 << 20).unwrap();
         drop(first);
         let third = feed(&mut reader, &body, 1 << 20).unwrap().remove(0);
         assert_eq!(third.as_ptr(), place);
         assert_eq!(second, vec![9; 600_000]);
+        feed(&mut reader, &framed(&vec![vec![1]; QUIET_FRAMES as usize]), 1 << 20).unwrap();
+        assert!(reader.lent.is_empty(), "a stream that became quiet keeps nothing");
     }
 }
