@@ -53,7 +53,13 @@ impl Connection {
             waker: None,
         };
         let (limits, connector) = (config.link.clone(), config.connector.clone());
-        Self(Arc::new(Owner(Arc::new(Shared { inner: Mutex::new(inner), quiet: Notify::new(), limits, connector, route }))))
+        Self(Arc::new(Owner(Arc::new(Shared {
+            inner: Mutex::new(inner),
+            quiet: Notify::new(),
+            limits,
+            connector,
+            route,
+        }))))
     }
 
     /// Sends a request in the highest version that both sides know, and waits for its answer.
