@@ -47,6 +47,12 @@ impl<'a> HeadersView<'a> {
         self.encoded.len()
     }
 
+    /// The headers as they are encoded, without their count.
+    #[cfg(feature = "harbor")]
+    pub(crate) fn encoded(&self) -> &'a [u8] {
+        self.encoded
+    }
+
     /// Name and value of each, in order.
     pub fn iter(&self) -> HeadersIter<'a> {
         HeadersIter { left: self.count, encoded: self.encoded }
