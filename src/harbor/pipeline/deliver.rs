@@ -1,0 +1,121 @@
+//! One delivery: from a record's bytes through the handler to what becomes of it.
+
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::sync::Arc;
+
+use crate::adapter::{BoxFuture, PartitionBatch, RecordSetCursor};
+use crate::harbor::context::Context;
+use crate::harbor::handler::Handler;
+use crate::harbor::headers::RetryBlock;
+use crate::harbor::pipeline::note::Halt;
+use crate::harbor::pipeline::worker::{Delivery, Ended, Subscriber, Worker};
+use crate::harbor::serializer::{Deserializer, read};
+use crate::harbor::topology::Plan;
+use crate::observe::DeliverySpan;
+
+/// A handler, and what its payload is read by.
+pub(crate) struct Subscription<T, D, H, Args> {
+    handler: H,
+    deserializer: Arc<D>,
+    shape: PhantomData<fn(T, Args)>,
+}
+
+impl<T, D, H, Args> Subscription<T, D, H, Args> {
+    pub(crate) fn new(handler: H, deserializer: Arc<D>) -> Self {
+        Self { handler, deserializer, shape: PhantomData }
+    }
+}
+
+impl<T, D, H, Args> Subscription<T, D, H, Args>
+where
+    T: Send + 'static,
+    D: Deserializer<T>,
+    H: Handler<T, Args>,
+    Args: 'static,
+{
+    #[inline]
+    async fn run(
+        &self,
+        plan: &Plan,
+        worker: &mut Worker,
+        delivery: Delivery<'_>,
+        block: Option<RetryBlock>,
+    ) -> Result<(), Halt> {
+        let started = worker.started();
+        let Worker { setup, lane, source, cancel, runner, .. } = worker;
+        let record = &delivery.record;
+        let attempt = setup.attempt(lane.route.level, block.as_ref());
+        let span = DeliverySpan {
+            topic: &source.partition.topic,
+            partition: source.partition.partition,
+            offset: record.offset,
+            group: &setup.group,
+            attempt,
+        };
+        let original = block.as_ref().map(|block| &block.original_topic);
+        let span = span.open(|| setup.correlation_id(record), original);
+        let ended = {
+            let cancel = &*cancel;
+            let context = || Context::new(source, delivery.batch, record, attempt, block.clone(), cancel);
+            let work = pin!(async {
+                // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
+                let payload = read(&*self.deserializer, &plan.topic, record.value, &setup.classifiers).await?;
+                self.handler.call(payload, context).await
+            });
+            runner.run(&lane.gate, cancel, &span, work).await
+        };
+        worker.renew_signal();
+        match ended {
+            Ended::Done => {
+                let after = worker.processed(&delivery, started);
+                worker.after(after, delivery.record.offset).await
+            }
+            Ended::Failed(failure) => worker.failed(plan, delivery, block, failure, started).await,
+            Ended::Cut => Err(Halt::Closed),
+        }
+    }
+}
+
+impl<T, D, H, Args> Subscriber for Subscription<T, D, H, Args>
+where
+    T: Send + 'static,
+    D: Deserializer<T>,
+    H: Handler<T, Args>,
+    Args: 'static,
+{
+    fn handle_batch<'a>(
+        &'a self,
+        plan: &'a Plan,
+        worker: &'a mut Worker,
+        batch: &'a PartitionBatch,
+    ) -> BoxFuture<'a, Result<(), Halt>> {
+        Box::pin(async move {
+            let mut cursor = RecordSetCursor::default();
+            let on_ladder = worker.is_on_ladder();
+            loop {
+                if worker.turn_is_over() {
+                    worker.next_turn().await?;
+                }
+                let Some(delivery) = worker.read(batch, &mut cursor)? else { return Ok(()) };
+                let mut block = None;
+                if on_ladder {
+                    let Some(headers) = worker.ladder_headers(&delivery.record) else { continue };
+                    worker.wait_until_due(&delivery.record).await?;
+                    block = headers.block;
+                }
+                self.run(plan, worker, delivery, block).await?;
+            }
+        })
+    }
+
+    fn deliver<'a>(
+        &'a self,
+        plan: &'a Plan,
+        worker: &'a mut Worker,
+        delivery: Delivery<'a>,
+        block: Option<RetryBlock>,
+    ) -> BoxFuture<'a, Result<(), Halt>> {
+        Box::pin(self.run(plan, worker, delivery, block))
+    }
+}

@@ -1,0 +1,168 @@
+//! What is done with a record whose delivery failed.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::adapter::BoxFuture;
+use crate::harbor::error::HarborError;
+use crate::harbor::failure::Failure;
+use crate::harbor::headers::{Hop, LadderHeaders, RetryBlock};
+use crate::harbor::pipeline::lane::Lane;
+use crate::harbor::pipeline::note::{Halt, Moved, Note, Settled, Stop};
+use crate::harbor::pipeline::report;
+use crate::harbor::pipeline::setup::Setup;
+use crate::harbor::pipeline::worker::{After, Delivery, Worker};
+use crate::harbor::settle::{Disposition, Place, settle};
+use crate::harbor::topology::Plan;
+use crate::observe::{FailureOutcome, ProduceKind, StopReason};
+use crate::record::{Header, Offset, Record, Topic};
+
+impl Worker {
+    /// A delivery failed: it is written to its next topic, or the consumer stops.
+    pub(super) fn failed<'a>(
+        &'a mut self,
+        plan: &'a Plan,
+        delivery: Delivery<'a>,
+        block: Option<RetryBlock>,
+        failure: Failure,
+        started: Option<Instant>,
+    ) -> BoxFuture<'a, Result<(), Halt>> {
+        let took = started.map_or(Duration::ZERO, |started| started.elapsed());
+        Box::pin(async move {
+            if self.lane.gate.is_cut() {
+                return Err(Halt::Closed);
+            }
+            let setup = self.setup.clone();
+            let failure = failure.classified(&setup.classifiers);
+            let level = self.lane.route.level;
+            let place = Place {
+                level,
+                levels: u32::try_from(plan.ladder.len()).unwrap_or(u32::MAX),
+                dead_letters: plan.dead_letter.is_some(),
+            };
+            let disposition = settle(&failure, place, |failure| self.retry_wanted(failure));
+            let target = match disposition {
+                Disposition::Retry { level: next } => plan.after(level).map(|topic| (topic, Some(next))),
+                Disposition::DeadLetter => plan.dead_letter.as_ref().map(|topic| (topic, None)),
+                Disposition::Abort | Disposition::Crash => None,
+            };
+            let Some((to, next)) = target else {
+                let aborted = disposition == Disposition::Abort;
+                let (outcome, reason) = if aborted {
+                    (FailureOutcome::Abort, StopReason::Abort)
+                } else {
+                    (FailureOutcome::Crash, StopReason::Crash)
+                };
+                setup.report_failed(&self.lane, &delivery.record, &failure, took, outcome);
+                return Err(Halt::Stop(Box::new(Stop { reason, error: failure.into(), topic: None })));
+            };
+            let now = setup.clock.now();
+            let hop = Hop {
+                previous: block.as_ref(),
+                original_topic: &plan.topic,
+                error: &failure.last_error(setup.text_form),
+                failed_at: now,
+                group: &setup.group,
+                dead_letter: next.is_none(),
+            };
+            let headers = setup.stamper.at(now).hop(delivery.record.headers, &hop);
+            let moved = Moved {
+                error: failure,
+                took,
+                correlation_id: setup.correlation_id(&delivery.record).map(Into::into),
+                to: to.clone(),
+                level: next,
+                attempt: setup.attempt(level, block.as_ref()),
+            };
+            self.hop(delivery, headers, moved).await
+        })
+    }
+
+    /// A record of a shared retry topic that names none of its subscriptions is set aside where all of them set
+    /// theirs aside, with what it tells of itself left as it is.
+    pub(super) async fn set_aside(
+        &mut self,
+        delivery: Delivery<'_>,
+        to: &Topic,
+        headers: &LadderHeaders<'_>,
+    ) -> Result<(), Halt> {
+        let setup = self.setup.clone();
+        let failure = report::no_owner(&self.lane, &delivery.record, headers);
+        let text = failure.last_error(setup.text_form);
+        let moved = Moved {
+            error: failure,
+            took: Duration::ZERO,
+            correlation_id: setup.correlation_id(&delivery.record).map(Into::into),
+            to: to.clone(),
+            level: None,
+            attempt: headers.block.as_ref().map_or(1, |block| block.count.saturating_add(1)),
+        };
+        let headers = setup.stamper.at(setup.clock.now()).unroutable(delivery.record.headers, &text);
+        self.hop(delivery, headers, moved).await
+    }
+
+    /// Writes the record to another topic. The partition goes on at once, unless too many hops are open.
+    async fn hop(&mut self, delivery: Delivery<'_>, headers: Vec<Header>, moved: Moved) -> Result<(), Halt> {
+        if !self.lane.hops_below(self.setup.limits.hops).await {
+            return Err(Halt::Closed);
+        }
+        let offset = delivery.record.offset;
+        let record = Record {
+            topic: moved.to.clone(),
+            partition: None,
+            key: delivery.record.key.map(Bytes::copy_from_slice),
+            value: delivery.record.value.map(Bytes::copy_from_slice),
+            headers,
+            timestamp: None,
+        };
+        let kind = if moved.level.is_some() { ProduceKind::Retry } else { ProduceKind::DeadLetter };
+        self.lane.hop_left(offset, Settled::Moved(Box::new(moved)));
+        self.lane.finish(offset.next());
+        let mut hop = Box::pin(publish(self.setup.clone(), self.lane.clone(), offset, record, kind));
+        // Polled here once, so that the hops of a partition reach the publisher in their order.
+        if poll_fn(|cx| Poll::Ready(hop.as_mut().poll(cx))).await.is_pending() {
+            tokio::spawn(hop);
+        }
+        let after = if self.setup.commit_each { After::Settled } else { After::Next };
+        self.after(after, offset).await
+    }
+
+    /// What the consumer's predicate says of a failure.
+    fn retry_wanted(&self, failure: &Failure) -> bool {
+        let Some(predicate) = &self.setup.retry_if else { return failure.is_retryable() };
+        catch_unwind(AssertUnwindSafe(|| predicate(failure))).unwrap_or_else(|panic| {
+            // The delivery has failed either way; what the failure says of itself stands in for the predicate.
+            let error = HarborError::Handler(Failure::panicked(&*panic));
+            self.setup.report_error(&error, Some(&self.lane.assigned.partition.topic));
+            failure.is_retryable()
+        })
+    }
+}
+
+/// Publishes one hop and tells its lane.
+async fn publish(setup: Arc<Setup>, lane: Arc<Lane>, offset: Offset, record: Record, kind: ProduceKind) {
+    let to: Topic = record.topic.clone();
+    let started = Instant::now();
+    match setup.publisher.publish(vec![record]).await {
+        Ok(_) => {
+            setup.report_produced(&to, kind, started);
+            lane.hop_acknowledged(offset);
+        }
+        Err(error) => {
+            let error = HarborError::NotPublished(error);
+            setup.report_not_produced(&to, kind, &error);
+            lane.hop_failed(offset);
+            // Where the partition was lost, whoever has it now delivers the record again.
+            if !lane.gate.is_cut() {
+                let stop = Stop { reason: StopReason::Crash, error, topic: Some(to) };
+                lane.tell(Note::Stop(Box::new(stop)));
+            }
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The task that handles one partition's records, one after another.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
+use tracing::Span;
+
+use crate::adapter::{BoxFuture, MembershipHandle, PartitionBatch, RecordSetCursor};
+use crate::harbor::cancel::CancelSignal;
+use crate::harbor::context::Source;
+use crate::harbor::failure::Failure;
+use crate::harbor::headers::{LadderHeaders, RetryBlock};
+use crate::harbor::pipeline::gate::Gate;
+use crate::harbor::pipeline::lane::Lane;
+use crate::harbor::pipeline::note::{Halt, Note, Settled};
+use crate::harbor::pipeline::report;
+use crate::harbor::pipeline::setup::Setup;
+use crate::harbor::topology::{Owner, Plan, time_left};
+use crate::protocol::batch::BatchView;
+use crate::record::{Offset, RecordView};
+
+/// Handles what is in a lane's inbox and ends when that is empty, when the gate closes, or at a record that has to
+/// wait for long.
+///
+/// Between batch and handler nothing is allocated, spawned or measured: the handler's future lives in this task's, the
+/// clock is read where a level has a delay or somebody listens, and a timer is set only when a handler waits.
+pub(crate) struct Worker {
+    pub(super) setup: Arc<Setup>,
+    pub(super) handle: Arc<dyn MembershipHandle>,
+    pub(super) lane: Arc<Lane>,
+    pub(super) source: Arc<Source>,
+    /// The signal of the deliveries to come; renewed once it has fired.
+    pub(super) cancel: CancelSignal,
+    pub(super) runner: Runner,
+    /// Whether anybody wants to know of each delivery.
+    is_heard: bool,
+    place: Option<OwnedSemaphorePermit>,
+    /// Records left before others get their turn.
+    turn: u32,
+    /// The record here has waited for its time already.
+    due: Option<Offset>,
+}
+
+/// A record on its way to a handler.
+#[derive(Clone, Copy)]
+pub(crate) struct Delivery<'a> {
+    pub(crate) record: RecordView<'a>,
+    pub(crate) batch: &'a BatchView,
+}
+
+impl Worker {
+    /// Starts a worker of a lane that has just become working.
+    pub(crate) fn start(setup: &Arc<Setup>, handle: &Arc<dyn MembershipHandle>, lane: Arc<Lane>) {
+        let source = setup.source(&lane.assigned.partition);
+        let mut worker = Self {
+            setup: setup.clone(),
+            handle: handle.clone(),
+            lane,
+            source,
+            cancel: CancelSignal::new(),
+            runner: Runner::new(setup),
+            is_heard: setup.is_heard(),
+            place: None,
+            turn: TURN_RECORDS,
+            due: None,
+        };
+        tokio::spawn(async move {
+            let ending = Ending(Some(worker.lane.clone()));
+            let ended = worker.work().await;
+            ending.with(ended);
+        });
+    }
+
+    /// Ends well once the lane has let it go.
+    async fn work(&mut self) -> Result<(), Halt> {
+        self.enter().await?;
+        while let Some((batch, due)) = self.lane.take(&*self.handle) {
+            self.due = due.or(self.due);
+            self.handle_batch(&batch).await?;
+            // Behind the last record may be deleted ones, which nothing else would ever commit past.
+            self.lane.finish(batch.records.next_offset());
+        }
+        Ok(())
+    }
+
+    async fn handle_batch(&mut self, batch: &PartitionBatch) -> Result<(), Halt> {
+        let setup = self.setup.clone();
+        match self.lane.route.owners[..] {
+            [only] => {
+                let (plan, subscriber) = setup.owner(only);
+                subscriber.handle_batch(plan, self, batch).await
+            }
+            _ => self.handle_shared(&setup, batch).await,
+        }
+    }
+
+    /// The records of a retry topic that several subscriptions share: each says whose it is.
+    async fn handle_shared(&mut self, setup: &Setup, batch: &PartitionBatch) -> Result<(), Halt> {
+        let mut cursor = RecordSetCursor::default();
+        loop {
+            if self.turn_is_over() {
+                self.next_turn().await?;
+            }
+            let Some(delivery) = self.read(batch, &mut cursor)? else { return Ok(()) };
+            let Some(headers) = self.ladder_headers(&delivery.record) else { continue };
+            // Before any wait: what nobody owns has nothing to wait for.
+            match setup.topology.owner(&self.lane.route, headers.block.as_ref()) {
+                Owner::Plan(index) => {
+                    self.wait_until_due(&delivery.record).await?;
+                    let (plan, subscriber) = setup.owner(index);
+                    subscriber.deliver(plan, self, delivery, headers.block).await?;
+                }
+                Owner::DeadLetter(to) => self.set_aside(delivery, to, &headers).await?,
+                Owner::Nobody => {
+                    let failure = report::no_owner(&self.lane, &delivery.record, &headers);
+                    return Err(report::crash(failure.into(), Some(&self.lane.assigned.partition.topic)));
+                }
+            }
+        }
+    }
+
+    /// Whether [`Self::next_turn`] is to be awaited before the next record is read.
+    #[inline]
+    pub(super) fn turn_is_over(&self) -> bool {
+        self.turn == 0 || !self.lane.gate.is_open()
+    }
+
+    /// The next record of the batch.
+    #[inline]
+    pub(super) fn read<'a>(
+        &mut self,
+        batch: &'a PartitionBatch,
+        cursor: &mut RecordSetCursor,
+    ) -> Result<Option<Delivery<'a>>, Halt> {
+        self.turn = self.turn.saturating_sub(1);
+        match batch.records.read_at(cursor) {
+            Some(Ok(record)) => Ok(batch.records.batch_at(cursor).map(|batch| Delivery { record, batch })),
+            Some(Err(error)) => Err(report::unreadable(&self.lane, error)),
+            None => Ok(None),
+        }
+    }
+
+    /// What the ladder wrote on a record of a retry topic; `None` for a record that is another group's, which is
+    /// passed over.
+    pub(super) fn ladder_headers<'a>(&mut self, record: &RecordView<'a>) -> Option<LadderHeaders<'a>> {
+        let headers = self.setup.stamper.names().read_ladder(record.headers);
+        let ours = match headers.group {
+            Some(group) => group == self.setup.group.as_bytes(),
+            None => self.lane.counts_unnamed(record.offset),
+        };
+        if ours {
+            return Some(headers);
+        }
+        if self.is_heard {
+            let group = headers.group.and_then(|group| std::str::from_utf8(group).ok()).map(Into::into);
+            self.lane.record(record.offset, Settled::Skipped { group });
+        }
+        self.lane.finish(record.offset.next());
+        None
+    }
+
+    /// Whether the records are those of a retry topic.
+    pub(super) fn is_on_ladder(&self) -> bool {
+        self.lane.route.level > 0
+    }
+
+    /// Waits until a record of a retry topic may run.
+    pub(super) async fn wait_until_due(&mut self, record: &RecordView<'_>) -> Result<(), Halt> {
+        let delay = self.setup.topology.delay(self.lane.route.level);
+        if delay.is_zero() || self.due == Some(record.offset) {
+            return Ok(());
+        }
+        let wait = time_left(delay, record.timestamp, self.setup.clock.now());
+        if wait.is_zero() {
+            return Ok(());
+        }
+        let setup = self.setup.clone();
+        let Some(_held) = setup.hold_for(wait) else {
+            return Err(Halt::Parked(record.offset, wait));
+        };
+        // A place held while waiting would be taken from those that could run.
+        self.place = None;
+        tokio::select! {
+            biased;
+            () = self.lane.gate.closed() => Err(Halt::Closed),
+            () = sleep(wait) => self.enter().await,
+        }
+    }
+
+    /// The turn is over, or the gate closed.
+    pub(super) async fn next_turn(&mut self) -> Result<(), Halt> {
+        if !self.lane.gate.is_open() {
+            return Err(Halt::Closed);
+        }
+        self.turn = TURN_RECORDS;
+        self.runner.turn_since = None;
+        if self.setup.room(self.lane.route.level).is_contended() {
+            self.place = None;
+            self.enter().await?;
+        }
+        // A handler that never waits must not keep the runtime's thread to itself.
+        tokio::task::yield_now().await;
+        if self.lane.gate.is_open() { Ok(()) } else { Err(Halt::Closed) }
+    }
+
+    /// Takes a place at the level.
+    async fn enter(&mut self) -> Result<(), Halt> {
+        self.place = self.setup.room(self.lane.route.level).enter(&self.lane.gate).await;
+        if self.place.is_some() { Ok(()) } else { Err(Halt::Closed) }
+    }
+
+    /// A delivery succeeded.
+    #[inline]
+    pub(super) fn processed(&mut self, delivery: &Delivery<'_>, started: Option<Instant>) -> After {
+        let offset = delivery.record.offset;
+        let mut after = if self.setup.commit_each { After::Settled } else { After::Next };
+        if let Some(started) = started {
+            let correlation_id = self.setup.correlation_id(&delivery.record).map(Into::into);
+            let waiting = self.lane.record(offset, Settled::Processed { took: started.elapsed(), correlation_id });
+            if waiting >= self.setup.limits.outcomes && after == After::Next {
+                after = After::Told;
+            }
+        }
+        self.lane.finish(offset.next());
+        self.turn_over_if_long();
+        after
+    }
+
+    /// What has to happen before the partition's next delivery.
+    pub(super) async fn after(&mut self, after: After, offset: Offset) -> Result<(), Halt> {
+        let on = match after {
+            After::Next => true,
+            After::Settled => self.lane.settled(offset.next()).await,
+            After::Told => self.lane.outcomes_below(self.setup.limits.outcomes).await,
+        };
+        if on { Ok(()) } else { Err(Halt::Closed) }
+    }
+
+    /// Ends the turn early where handlers wait for long and other partitions wait for them.
+    #[inline]
+    fn turn_over_if_long(&mut self) {
+        if let Some(since) = self.runner.turn_since
+            && self.setup.room(self.lane.route.level).is_contended()
+            && since.elapsed() >= TURN_TIME
+        {
+            self.turn = 0;
+        }
+    }
+
+    /// When a delivery begins, if anybody wants to know how long it takes.
+    #[inline]
+    pub(super) fn started(&self) -> Option<Instant> {
+        self.is_heard.then(Instant::now)
+    }
+
+    /// Renews the cancel signal after it has fired.
+    #[inline]
+    pub(super) fn renew_signal(&mut self) {
+        if self.cancel.is_cancelled() {
+            self.cancel = CancelSignal::new();
+        }
+    }
+}
+
+/// What has to happen before a partition's next delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum After {
+    /// Nothing.
+    Next,
+    /// The commit that covers this one has ended: `commit = each`.
+    Settled,
+    /// Somebody has to be told of what waits to be told.
+    Told,
+}
+
+/// Handles the records of one subscription. Implemented for a handler with its payload, so that its future is
+/// never boxed.
+pub(crate) trait Subscriber: Send + Sync {
+    /// Handles a batch of a topic that this subscription alone reads.
+    fn handle_batch<'a>(
+        &'a self,
+        plan: &'a Plan,
+        worker: &'a mut Worker,
+        batch: &'a PartitionBatch,
+    ) -> BoxFuture<'a, Result<(), Halt>>;
+
+    /// Handles one record of a topic that others read too.
+    fn deliver<'a>(
+        &'a self,
+        plan: &'a Plan,
+        worker: &'a mut Worker,
+        delivery: Delivery<'a>,
+        block: Option<RetryBlock>,
+    ) -> BoxFuture<'a, Result<(), Halt>>;
+}
+
+/// How a delivery ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    Done,
+    Failed(Failure),
+    /// Nothing that it did counts any more.
+    Cut,
+}
+
+/// Polls handlers: catches their panics, and bounds their time.
+pub(crate) struct Runner {
+    max_processing_time: Duration,
+    cancel_grace: Duration,
+    /// Set to the bound of a delivery that waited, and set anew only when it fires: a timer a delivery would cost more
+    /// than most handlers.
+    alarm: Option<Pin<Box<Sleep>>>,
+    /// Since when deliveries of this turn have been waiting.
+    turn_since: Option<Instant>,
+}
+
+impl Runner {
+    fn new(setup: &Setup) -> Self {
+        Self {
+            max_processing_time: setup.limits.max_processing_time,
+            cancel_grace: setup.limits.cancel_grace,
+            alarm: None,
+            turn_since: None,
+        }
+    }
+
+    /// Runs a delivery to its end.
+    #[inline]
+    pub(super) async fn run<F>(
+        &mut self,
+        gate: &Gate,
+        cancel: &CancelSignal,
+        span: &Span,
+        mut work: Pin<&mut F>,
+    ) -> Ended
+    where
+        F: Future<Output = Result<(), Failure>> + Send,
+    {
+        match poll_fn(|cx| Poll::Ready(poll_guarded(work.as_mut(), span, cx))).await {
+            Poll::Ready(result) => result.into(),
+            Poll::Pending => self.run_pending(gate, cancel, span, work).await,
+        }
+    }
+
+    /// The same for a delivery that has to wait for something.
+    async fn run_pending(
+        &mut self,
+        gate: &Gate,
+        cancel: &CancelSignal,
+        span: &Span,
+        mut work: Pin<&mut (dyn Future<Output = Result<(), Failure>> + Send + '_)>,
+    ) -> Ended {
+        let began = Instant::now();
+        let bound = began + self.max_processing_time;
+        self.turn_since.get_or_insert(began);
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(bound)));
+        let was_cut = loop {
+            tokio::select! {
+                biased;
+                result = poll_fn(|cx| poll_guarded(work.as_mut(), span, cx)) => return result.into(),
+                () = gate.was_cut() => break true,
+                () = alarm.as_mut() => {
+                    if Instant::now() >= bound {
+                        break false;
+                    }
+                    alarm.as_mut().reset(bound);
+                }
+            }
+        };
+        self.alarm = None;
+        cancel.cancel();
+        let ended = tokio::time::timeout(self.cancel_grace, poll_fn(|cx| poll_guarded(work.as_mut(), span, cx))).await;
+        match (was_cut, ended) {
+            (true, _) => Ended::Cut,
+            (false, Ok(Ok(()))) => Ended::Done,
+            (false, _) => Ended::Failed(Failure::timed_out(self.max_processing_time)),
+        }
+    }
+}
+
+impl From<Result<(), Failure>> for Ended {
+    #[inline]
+    fn from(result: Result<(), Failure>) -> Self {
+        match result {
+            Ok(()) => Self::Done,
+            Err(failure) => Self::Failed(failure),
+        }
+    }
+}
+
+/// Polls once; a panic is a failure.
+#[inline]
+fn poll_guarded<F>(work: Pin<&mut F>, span: &Span, cx: &mut TaskContext<'_>) -> Poll<Result<(), Failure>>
+where
+    F: Future<Output = Result<(), Failure>> + ?Sized,
+{
+    let _entered = span.enter();
+    match catch_unwind(AssertUnwindSafe(|| work.poll(cx))) {
+        Ok(poll) => poll,
+        Err(panic) => Poll::Ready(Err(Failure::panicked(&*panic))),
+    }
+}
+
+/// Tells the driver that the worker ended, even if it ends by a panic of its own.
+struct Ending(Option<Arc<Lane>>);
+
+impl Ending {
+    fn with(mut self, ended: Result<(), Halt>) {
+        let Some(lane) = self.0.take() else { return };
+        match ended {
+            // The lane let it go, and may have another worker by now.
+            Ok(()) => {}
+            Err(Halt::Closed) => lane.stand_down(),
+            Err(Halt::Parked(offset, wait)) => {
+                lane.park();
+                lane.tell(Note::Parked(lane.id, offset, wait));
+            }
+            Err(Halt::Stop(stop)) => {
+                lane.stand_down();
+                lane.tell(Note::Stop(stop));
+            }
+        }
+        lane.tell(Note::Ended);
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(lane) = self.0.take() {
+            lane.stand_down();
+            lane.tell(Note::Stop(report::worker_died(&lane)));
+            lane.tell(Note::Ended);
+        }
+    }
+}
+
+/// Records after which a worker lets others have its thread, and its place where one waits for it. A place changes
+/// hands for about a microsecond, so that this costs a few nanoseconds a record.
+const TURN_RECORDS: u32 = 256;
+/// The same as a time, for handlers that wait.
+const TURN_TIME: Duration = Duration::from_millis(50);
