@@ -13,7 +13,11 @@ pub(crate) fn take_u32(input: &mut &[u8]) -> Option<u32> {
             *input = rest;
             Some(u32::from(a & 0x7f) | u32::from(b) << 7)
         }
-        _ => take_long(input, 5).and_then(|raw| u32::try_from(raw).ok()),
+        _ => {
+            let (raw, rest) = take_long(input, 5)?;
+            *input = rest;
+            u32::try_from(raw).ok()
+        }
     }
 }
 
@@ -35,7 +39,11 @@ pub(crate) fn take_i64(input: &mut &[u8]) -> Option<i64> {
             *input = rest;
             u64::from(a & 0x7f) | u64::from(b) << 7
         }
-        _ => take_long(input, 10)?,
+        _ => {
+            let (raw, rest) = take_long(input, 10)?;
+            *input = rest;
+            raw
+        }
     };
     Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
 }
@@ -52,11 +60,34 @@ pub(crate) fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     (raw == 1).then_some(None)
 }
 
-/// Appends at most ten bytes to the front of `out`; answers how many.
+/// Writes `value` at `*at` and moves `*at` behind it. At most ten bytes, five for what fits 32 bits.
 #[inline(always)]
-pub(crate) fn put_i64(out: &mut [u8], value: i64) -> usize {
-    let mut raw = ((value << 1) ^ (value >> 63)) as u64;
-    let mut at = 0;
+pub(crate) fn put_i64(out: &mut [u8], at: &mut usize, value: i64) {
+    let raw = ((value << 1) ^ (value >> 63)) as u64;
+    if raw < 0x80 {
+        out[*at] = raw as u8;
+        *at += 1;
+    } else if raw < 0x4000 {
+        out[*at..*at + 2].copy_from_slice(&[raw as u8 | 0x80, (raw >> 7) as u8]);
+        *at += 2;
+    } else {
+        *at = put_long(out, *at, raw);
+    }
+}
+
+/// How many bytes [`put_i64`] writes.
+#[inline(always)]
+pub(crate) fn len_i64(value: i64) -> usize {
+    let raw = ((value << 1) ^ (value >> 63)) as u64;
+    match raw {
+        0..0x80 => 1,
+        0x80..0x4000 => 2,
+        _ => (70 - raw.leading_zeros() as usize) / 7,
+    }
+}
+
+#[inline(never)]
+fn put_long(out: &mut [u8], mut at: usize, mut raw: u64) -> usize {
     while raw >= 0x80 {
         out[at] = raw as u8 | 0x80;
         raw >>= 7;
@@ -66,15 +97,10 @@ pub(crate) fn put_i64(out: &mut [u8], value: i64) -> usize {
     at + 1
 }
 
-/// How many bytes [`put_i64`] writes.
-#[inline(always)]
-pub(crate) fn len_i64(value: i64) -> usize {
-    let raw = ((value << 1) ^ (value >> 63)) as u64;
-    (70 - (raw | 1).leading_zeros() as usize) / 7
-}
-
+/// A longer number and what follows it. By value: a reference that leaves for a call would keep the callers' position
+/// in memory, where each of their fields would wait for it.
 #[inline(never)]
-fn take_long(input: &mut &[u8], max_bytes: usize) -> Option<u64> {
+fn take_long(input: &[u8], max_bytes: usize) -> Option<(u64, &[u8])> {
     let mut raw = 0_u64;
     for at in 0..max_bytes {
         let byte = *input.get(at)?;
@@ -85,8 +111,7 @@ fn take_long(input: &mut &[u8], max_bytes: usize) -> Option<u64> {
         }
         raw |= shifted;
         if byte < 0x80 {
-            *input = &input[at + 1..];
-            return Some(raw);
+            return Some((raw, &input[at + 1..]));
         }
     }
     None
@@ -100,7 +125,8 @@ mod tests {
 
     fn encode(value: i64) -> Vec<u8> {
         let mut out = [0; 10];
-        let used = put_i64(&mut out, value);
+        let mut used = 0;
+        put_i64(&mut out, &mut used, value);
         out[..used].to_vec()
     }
 

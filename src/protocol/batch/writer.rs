@@ -22,8 +22,11 @@ use crate::record::{Timestamp, varint};
 /// # Ok::<(), kafka_harbor::protocol::batch::WriteError>(())
 /// ```
 pub struct BatchWriter {
-    /// The header's room, then the records.
+    /// The header's room, the records, and what is free behind them: writing into bytes that exist is what makes
+    /// an append cheap.
     buffer: Vec<u8>,
+    /// Where the free part begins.
+    used: usize,
     compression: Compression,
     record_count: u32,
     base_timestamp: i64,
@@ -38,14 +41,23 @@ impl BatchWriter {
 
     /// An empty batch with room for `bytes` encoded bytes, header included.
     pub fn with_capacity(compression: Compression, bytes: usize) -> Self {
-        Self::with_buffer(compression, Vec::with_capacity(bytes))
+        Self::with_buffer(compression, vec![0; bytes])
     }
 
-    /// An empty batch in this buffer's memory; what it holds is dropped.
+    /// An empty batch in this buffer's memory; what it holds is overwritten. A buffer that was filled before is
+    /// cheaper than a new one.
     pub fn with_buffer(compression: Compression, mut buffer: Vec<u8>) -> Self {
-        buffer.clear();
-        buffer.resize(header::LENGTH, 0);
-        Self { buffer, compression, record_count: 0, base_timestamp: 0, max_timestamp: i64::MIN }
+        if buffer.len() < header::LENGTH {
+            buffer.resize(header::LENGTH, 0);
+        }
+        Self {
+            buffer,
+            used: header::LENGTH,
+            compression,
+            record_count: 0,
+            base_timestamp: 0,
+            max_timestamp: i64::MIN,
+        }
     }
 
     /// How many records it holds.
@@ -60,7 +72,7 @@ impl BatchWriter {
 
     /// The bytes of the batch if it were closed uncompressed now.
     pub fn encoded_bytes(&self) -> usize {
-        self.buffer.len()
+        self.used
     }
 
     /// Appends a record behind the others; answers its place, from 0. A refused record leaves the batch as it was.
@@ -117,39 +129,34 @@ impl BatchWriter {
             + varint::len_i64(header_count)
             + header_bytes;
         let whole = varint::len_i64(body as i64) + body;
-        let new_len = self.buffer.len() + whole;
-        if new_len > max_bytes {
+        let end = self.used + whole;
+        if end > max_bytes {
             return Ok(None);
         }
-        if new_len > MAX_BATCH_BYTES {
+        if end > MAX_BATCH_BYTES {
             return Err(WriteError::TooLarge);
         }
-
-        let out = &mut self.buffer;
-        out.reserve(whole + SLACK);
-        let mut prefix = Prefix::new();
-        prefix.put(body as i64);
-        prefix.put(0); // attributes: the zigzag of 0 is the byte 0
-        prefix.put(timestamp_delta);
-        prefix.put(offset_delta);
-        prefix.put_field_len(key);
-        prefix.flush(out);
-        out.extend_from_slice(key.unwrap_or_default());
-        prefix.put_field_len(value);
-        prefix.flush(out);
-        out.extend_from_slice(value.unwrap_or_default());
-        prefix.put(header_count);
-        for (name, value) in headers {
-            prefix.put_field_len(Some(name));
-            prefix.flush(out);
-            out.extend_from_slice(name);
-            prefix.put_field_len(value);
-            prefix.flush(out);
-            out.extend_from_slice(value.unwrap_or_default());
+        if end > self.buffer.len() {
+            self.grow(end);
         }
-        prefix.flush(out);
-        debug_assert_eq!(out.len(), new_len);
 
+        let out = &mut self.buffer[self.used..end];
+        let at = &mut 0;
+        varint::put_i64(out, at, body as i64);
+        out[*at] = 0; // attributes
+        *at += 1;
+        varint::put_i64(out, at, timestamp_delta);
+        varint::put_i64(out, at, offset_delta);
+        put_field(out, at, key);
+        put_field(out, at, value);
+        varint::put_i64(out, at, header_count);
+        for (name, value) in headers {
+            put_field(out, at, Some(name));
+            put_field(out, at, value);
+        }
+        debug_assert_eq!(*at, whole);
+
+        self.used = end;
         self.base_timestamp = base;
         self.max_timestamp = self.max_timestamp.max(timestamp.0);
         let index = self.record_count;
@@ -163,9 +170,10 @@ impl BatchWriter {
     ///
     /// # Errors
     /// [`WriteError::Empty`] without records, [`WriteError::Compression`] when the codec is not compiled in or fails.
-    pub fn close(self, closing: Closing) -> Result<EncodedBatch, WriteError> {
+    pub fn close(mut self, closing: Closing) -> Result<EncodedBatch, WriteError> {
         let last_offset_delta = self.record_count.checked_sub(1).ok_or(WriteError::Empty)? as i32;
         let codec = self.compression.codec();
+        self.buffer.truncate(self.used);
         let mut bytes = match codec {
             Codec::None => self.buffer,
             _ => compress(self.compression, &self.buffer[header::LENGTH..])?,
@@ -178,6 +186,7 @@ impl BatchWriter {
         if closing.is_control {
             attributes |= header::CONTROL_BIT;
         }
+        header::put(&mut bytes, header::BASE_OFFSET, 0_i64.to_be_bytes());
         header::put(&mut bytes, header::BATCH_LENGTH, length.to_be_bytes());
         header::put(&mut bytes, header::LEADER_EPOCH, (-1_i32).to_be_bytes());
         header::put(&mut bytes, header::MAGIC, [2]);
@@ -192,6 +201,14 @@ impl BatchWriter {
         let header = bytes.first_chunk().expect("the header's room is the front of every batch");
         let header = BatchHeader::parse(header).expect("the writer fills in what the reader asks for");
         Ok(EncodedBatch::new(header, bytes.into()))
+    }
+
+    /// Makes room up to `end` at least.
+    #[cold]
+    fn grow(&mut self, end: usize) {
+        let bytes = (self.buffer.len() * 2).max(end).max(MIN_BUFFER_BYTES);
+        self.buffer.reserve_exact(bytes - self.buffer.len());
+        self.buffer.resize(bytes, 0);
     }
 }
 
@@ -237,36 +254,36 @@ pub enum WriteError {
     Compression(#[from] CompressionError),
 }
 
-/// Numbers on their way into the buffer: collected here, then copied in one piece of a fixed size, which
-/// compiles to two stores where a length known at run time would call `memcpy`.
-struct Prefix {
-    bytes: [u8; SLACK],
-    used: usize,
+/// Writes a length and what it counts at `*at`, -1 for null, and moves `*at` behind it.
+#[inline(always)]
+fn put_field(out: &mut [u8], at: &mut usize, field: Option<&[u8]>) {
+    let Some(field) = field else { return varint::put_i64(out, at, -1) };
+    varint::put_i64(out, at, field.len() as i64);
+    copy(&mut out[*at..*at + field.len()], field);
+    *at += field.len();
 }
 
-impl Prefix {
-    #[inline(always)]
-    fn new() -> Self {
-        Self { bytes: [0; SLACK], used: 0 }
+/// `copy_from_slice`, with keys and header names of usual lengths copied as two overlapping words: a call of
+/// `memcpy` costs more than they do.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    match from.len() {
+        4..8 => copy_ends::<4>(to, from),
+        8..17 => copy_ends::<8>(to, from),
+        17..33 => copy_ends::<16>(to, from),
+        _ => to.copy_from_slice(from),
     }
+}
 
-    /// At most [`SLACK`] bytes between two flushes: four numbers of five bytes and one of ten, at the worst.
-    #[inline(always)]
-    fn put(&mut self, value: i64) {
-        self.used += varint::put_i64(&mut self.bytes[self.used..], value);
-    }
-
-    #[inline(always)]
-    fn put_field_len(&mut self, field: Option<&[u8]>) {
-        self.put(field.map_or(-1, |field| field.len() as i64));
-    }
-
-    #[inline(always)]
-    fn flush(&mut self, out: &mut Vec<u8>) {
-        let end = out.len() + self.used;
-        out.extend_from_slice(&self.bytes);
-        out.truncate(end);
-        self.used = 0;
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) {
+    if let (Some(front), Some(back)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) {
+        if let Some(to) = to.first_chunk_mut() {
+            *to = *front;
+        }
+        if let Some(to) = to.last_chunk_mut() {
+            *to = *back;
+        }
     }
 }
 
@@ -283,8 +300,7 @@ fn compress(compression: Compression, records: &[u8]) -> Result<Vec<u8>, Compres
     Ok(out)
 }
 
-/// Five-byte numbers four times and a ten-byte one need 30.
-const SLACK: usize = 32;
-
+/// A first record of usual size and some more.
+const MIN_BUFFER_BYTES: usize = 1 << 10;
 /// A batch's length field counts from behind itself and is signed.
 const MAX_BATCH_BYTES: usize = i32::MAX as usize;

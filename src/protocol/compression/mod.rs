@@ -3,6 +3,7 @@
 //! Each is a cargo feature. Inflating never gives out more bytes than the caller's ceiling: it is enforced while
 //! inflating, and no size that the input claims is trusted.
 
+#[cfg(any(feature = "gzip", feature = "lz4", feature = "zstd", feature = "zstd-c"))]
 mod growth;
 #[cfg(feature = "gzip")]
 mod gzip;
