@@ -365,3 +365,69 @@ pub struct SettleFailure {
     /// Whether the partition is another member's now, so that trying again is no use.
     pub lost: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::batch::{BatchWriter, Closing, ControlKind, EncodedBatch, ReadOptions, batches};
+    use crate::protocol::compression::Compression;
+    use crate::record::Timestamp;
+
+    fn batch(base: i64, values: &[&str], is_control: bool) -> EncodedBatch {
+        let mut writer = BatchWriter::new(Compression::NONE);
+        let key = is_control.then(|| ControlKind::Commit.key());
+        for value in values {
+            writer.append(Timestamp(0), key.as_deref(), Some(value.as_bytes()), []).unwrap();
+        }
+        writer.close(Closing { is_control, ..Closing::default() }).unwrap().with_base_offset(Offset(base)).unwrap()
+    }
+
+    fn set(batches_in: &[EncodedBatch], from: i64) -> RecordSet {
+        let bytes = batches_in.iter().flat_map(|batch| batch.bytes().to_vec()).collect::<Vec<_>>();
+        RecordSet::new(batches(bytes.into(), &ReadOptions::default()).map(Result::unwrap).collect(), Offset(from))
+    }
+
+    #[test]
+    fn records_before_the_position_and_control_records_are_left_out() {
+        let set =
+            set(&[batch(10, &["a", "b", "c"], false), batch(13, &["marker"], true), batch(14, &["d"], false)], 11);
+        let read: Vec<_> =
+            set.iter().map(|record| record.unwrap()).map(|record| (record.offset.0, record.value)).collect();
+        assert_eq!(read, [(11, Some(&b"b"[..])), (12, Some(b"c")), (14, Some(b"d"))]);
+        assert_eq!(set.next_offset(), Offset(15));
+        assert_eq!(set.iter().fold(0, |count, _| count + 1), 3);
+    }
+
+    #[test]
+    fn a_marker_at_the_end_advances_the_position() {
+        let set = set(&[batch(10, &["a"], false), batch(11, &["marker"], true)], 10);
+        assert_eq!(set.iter().count(), 1);
+        assert_eq!(set.next_offset(), Offset(12));
+    }
+
+    #[test]
+    fn a_cursor_goes_on_where_it_stood() {
+        let set = set(&[batch(0, &["a", "b"], false), batch(2, &["c"], false)], 0);
+        let mut cursor = RecordSetCursor::default();
+        let mut read = Vec::new();
+        while let Some(record) = set.clone().read_at(&mut cursor) {
+            let record = record.unwrap();
+            let batch = set.batch_at(&cursor).unwrap();
+            read.push(batch.share(record.value.unwrap()));
+        }
+        assert_eq!(read, ["a", "b", "c"]);
+        assert!(set.read_at(&mut cursor).is_none());
+    }
+
+    #[test]
+    fn a_malformed_record_ends_the_iteration_behind_the_whole_ones() {
+        let mut bytes = batch(0, &["a", "b"], false).into_bytes().to_vec();
+        // The last record's header count: one that is not there.
+        *bytes.last_mut().unwrap() = 2;
+        let crc = crc32c::crc32c(&bytes[21..]);
+        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+        let views = batches(bytes.into(), &ReadOptions::default()).map(Result::unwrap).collect();
+        let set = RecordSet::new(views, Offset(0));
+        assert_eq!(set.iter().map(|record| record.is_ok()).collect::<Vec<_>>(), [true, false]);
+    }
+}

@@ -50,14 +50,7 @@ impl BatchWriter {
         if buffer.len() < header::LENGTH {
             buffer.resize(header::LENGTH, 0);
         }
-        Self {
-            buffer,
-            used: header::LENGTH,
-            compression,
-            record_count: 0,
-            base_timestamp: 0,
-            max_timestamp: i64::MIN,
-        }
+        Self { buffer, used: header::LENGTH, compression, record_count: 0, base_timestamp: 0, max_timestamp: i64::MIN }
     }
 
     /// How many records it holds.
