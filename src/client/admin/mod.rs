@@ -14,6 +14,8 @@ mod groups;
 mod offsets;
 mod retry;
 mod topics;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 

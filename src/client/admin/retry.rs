@@ -42,12 +42,12 @@ impl Settle<'_> {
     {
         let keys: Vec<K> = keys.into_iter().collect();
         let mut settled: HashMap<K, Result<T, ClientError>> = HashMap::with_capacity(keys.len());
+        if keys.is_empty() {
+            return Vec::new();
+        }
         let mut open = keys.clone();
         let mut repeated = false;
         for failures in 1.. {
-            if open.is_empty() {
-                break;
-            }
             let outcomes = match attempt(open.clone(), Try { repeated }).await {
                 Ok(outcomes) => outcomes,
                 Err(error) => open.iter().map(|key| (key.clone(), Err(error.clone()))).collect(),
@@ -60,7 +60,7 @@ impl Settle<'_> {
                 self.cluster.invalidate(Stale::Admin(self.what));
             }
             let wait = self.cluster.config().retry_delay(failures);
-            if now() + wait >= self.deadline {
+            if open.is_empty() || now() + wait >= self.deadline {
                 break;
             }
             sleep(wait).await;
