@@ -13,9 +13,9 @@ mod configs;
 mod groups;
 mod offsets;
 mod retry;
-mod topics;
 #[cfg(test)]
 mod tests;
+mod topics;
 
 use std::time::{Duration, Instant};
 

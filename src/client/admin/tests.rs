@@ -33,7 +33,8 @@ const BOTH: [(i32, &str); 2] = [(1, "a:1"), (2, "b:1")];
 fn created(exchange: &Exchange, codes: &[(&'static str, ErrorCode)]) -> Act {
     let asked = exchange.request::<CreateTopicsRequest>();
     let answers = asked.topics.into_iter().map(|topic| {
-        let code = codes.iter().find(|(name, _)| *name == topic.name.as_str()).map_or(ErrorCode::NONE, |(_, code)| *code);
+        let code =
+            codes.iter().find(|(name, _)| *name == topic.name.as_str()).map_or(ErrorCode::NONE, |(_, code)| *code);
         CreatableTopicResult::default().with_name(topic.name).with_error_code(code.0)
     });
     exchange.answer::<CreateTopicsRequest>(&CreateTopicsResponse::default().with_topics(answers.collect()))
