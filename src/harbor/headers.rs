@@ -133,8 +133,6 @@ pub(crate) struct LadderHeaders<'a> {
     pub(crate) block: Option<RetryBlock>,
     /// The group whose delivery failed, where the writer told it.
     pub(crate) group: Option<&'a [u8]>,
-    /// The original topic as it stands there, be the block valid or not.
-    pub(crate) original_topic: Option<&'a [u8]>,
 }
 
 impl HeaderNames {
@@ -163,7 +161,7 @@ impl HeaderNames {
                 *slot = value;
             }
         }
-        LadderHeaders { block: read_block(count, topic, failed_at, error), group, original_topic: topic }
+        LadderHeaders { block: read_block(count, topic, failed_at, error), group }
     }
 }
 

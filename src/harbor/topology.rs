@@ -20,9 +20,12 @@ use crate::record::{Timestamp, Topic};
 /// How retry and dead-letter topics are called.
 #[derive(Clone)]
 pub(crate) struct TopicNaming {
-    retry: Arc<dyn Fn(&str, u32) -> String + Send + Sync>,
-    dead_letter: Arc<dyn Fn(&str) -> String + Send + Sync>,
+    retry: Arc<NameOfLevel>,
+    dead_letter: Arc<NameOfTopic>,
 }
+
+type NameOfLevel = dyn Fn(&str, u32) -> String + Send + Sync;
+type NameOfTopic = dyn Fn(&str) -> String + Send + Sync;
 
 impl TopicNaming {
     /// The same naming with this name for a topic's level, from 1.
@@ -212,11 +215,6 @@ impl Topology {
             topics.insert((level, topic.clone()), start);
         }
         topics.into_iter().map(|((_, topic), start)| TopicSubscription { topic, start }).collect()
-    }
-
-    /// Every topic that is read.
-    pub(crate) fn read(&self) -> Vec<Topic> {
-        self.subscriptions(Start::Latest).into_iter().map(|subscription| subscription.topic).collect()
     }
 
     /// Retry and dead-letter topics, each once, in the order of subscription, with the plans that derive it.

@@ -223,15 +223,55 @@ fn a_record_without_owner_keeps_what_it_tells_of_itself() {
     assert_eq!(value("x-retry-group"), None);
 }
 
+/// Headers as a peer may write them: ours or others', with text or any bytes, repeated, null.
+fn any_headers() -> impl Strategy<Value = Vec<Header>> {
+    let ours = proptest::sample::select(vec![
+        "x-correlation-id",
+        "x-produced-at",
+        "x-producer",
+        "x-retry-count",
+        "x-original-topic",
+        "x-first-failure-at",
+        "x-last-error",
+        "x-dead-lettered-at",
+        "x-redriven-from",
+        "x-redriven-at",
+        "x-retry-group",
+    ]);
+    let name =
+        prop_oneof![ours.prop_map(|name| name.as_bytes().to_vec()), proptest::collection::vec(any::<u8>(), 0..4)];
+    let sound = proptest::sample::select(vec!["1", " 2 ", "orders", "", " ", INSTANT, "2020-01-01", "yesterday"]);
+    let value =
+        prop_oneof![sound.prop_map(|text| text.as_bytes().to_vec()), proptest::collection::vec(any::<u8>(), 0..12)];
+    let header = (name, proptest::option::weighted(0.9, value))
+        .prop_map(|(name, value)| Header { name: name.into(), value: value.map(Into::into) });
+    proptest::collection::vec(header, 0..12)
+}
+
 proptest! {
     #[test]
-    fn any_header_bytes_are_an_answer_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), count in 0_usize..9) {
-        let Some(view) = HeadersView::take(count, &mut &bytes[..]) else { return Ok(()) };
-        let ladder = HeaderNames::with_prefix("").read_ladder(view);
-        let hop = Hop { previous: ladder.block.as_ref(), ..hop(None) };
-        let headers = stamper().at(Timestamp(0)).hop(view, &hop);
-        let read = HeaderNames::default();
-        prop_assert!(read.read_ladder(Fetched::new(&headers).view()).block.is_some());
+    fn a_hop_of_anything_has_a_valid_block_and_loses_no_foreign_header(given in any_headers()) {
+        let names = HeaderNames::default();
+        let source = Fetched::new(&given);
+        let ladder = names.read_ladder(source.view());
+        let headers = stamper().at(Timestamp(0)).hop(source.view(), &Hop { previous: ladder.block.as_ref(), ..hop(None) });
+        let read = Fetched::new(&headers);
+        let next = names.read_ladder(read.view());
+        let count = ladder.block.as_ref().map_or(1, |block| block.count + 1);
+        prop_assert_eq!(next.block.map(|block| block.count), Some(count));
+        prop_assert_eq!(next.group, Some(&b"orders-group"[..]));
+        let id = names.correlation_of(read.view()).map(String::from_utf8_lossy);
+        prop_assert!(id.is_some_and(|id| !text::is_blank(&id)));
+        let foreign = |headers: &[Header]| headers.iter().filter(|h| !h.name.starts_with(b"x-")).cloned().collect::<Vec<_>>();
+        prop_assert_eq!(foreign(&headers), foreign(&given));
+    }
+
+    #[test]
+    fn any_bytes_for_headers_are_an_answer_and_no_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), count in 0_usize..4) {
+        if let Some(view) = HeadersView::take(count, &mut &bytes[..]) {
+            let ladder = HeaderNames::with_prefix("").read_ladder(view);
+            stamper().at(Timestamp(0)).hop(view, &Hop { previous: ladder.block.as_ref(), ..hop(None) });
+        }
     }
 
     #[test]
