@@ -29,7 +29,7 @@ pub struct Consumer {
 
 /// A consumer, as its harbor knows it.
 pub(crate) struct ConsumerInner {
-    core: Arc<Core>,
+    pub(crate) core: Arc<Core>,
     pub(crate) setup: Arc<Setup>,
     pub(crate) life: Arc<Lifecycle>,
     pub(crate) originals_start: Start,

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::harbor::consumer::ConsumerInner;
 use crate::harbor::error::{HarborError, code};
 use crate::harbor::headers::Stamper;
+use crate::harbor::lag::{self, SingleFlight};
 use crate::harbor::lifecycle::Ending;
 use crate::harbor::signals::SignalTask;
 use crate::observe::{Connected, Disconnected, ErrorInfo, ErrorReported, ErrorScope, Observers};
@@ -26,7 +27,10 @@ pub(crate) struct Core {
     pub(crate) observers: Observers,
     /// For hops and redrives.
     pub(crate) produce_retry: RetryPolicy,
+    /// The round of lags under way.
+    pub(crate) lag: SingleFlight<lag::Round>,
     state: watch::Sender<State>,
+    guests: watch::Sender<usize>,
     consumers: Mutex<Vec<Arc<ConsumerInner>>>,
     signals: Mutex<Option<SignalTask>>,
 }
@@ -91,7 +95,9 @@ impl Core {
             clock,
             observers,
             produce_retry,
+            lag: SingleFlight::default(),
             state: watch::Sender::new(State::Idle(None)),
+            guests: watch::Sender::new(0),
             consumers: Mutex::default(),
             signals: Mutex::default(),
         }
@@ -111,6 +117,21 @@ impl Core {
             HarborStatus::Closing | HarborStatus::Closed => Err(closed()),
             _ => Ok(()),
         }
+    }
+
+    /// Waits until a shutdown begins.
+    pub(crate) async fn closing(&self) {
+        let mut state = self.state.subscribe();
+        let begun = |state: &State| matches!(state, State::Closing | State::Closed(_));
+        // The sender lives as long as this.
+        let _ = state.wait_for(begun).await;
+    }
+
+    /// Counts work that is no consumer's: a shutdown waits, within its time, until the guest is dropped. The work is
+    /// to end once [`closing`](Self::closing) does.
+    pub(crate) fn guest(self: &Arc<Self>) -> Guest {
+        self.guests.send_modify(|guests| *guests += 1);
+        Guest(self.clone())
     }
 
     /// Every consumer that was built, in order.
@@ -211,6 +232,10 @@ impl Core {
                 ending = ended;
             }
         }
+        let mut guests = self.guests.subscribe();
+        if tokio::time::timeout_at(deadline, guests.wait_for(|guests| *guests == 0)).await.is_err() {
+            tracing::warn!("a redrive was still at work when the shutdown's time was up");
+        }
         if matches!(was, HarborStatus::Connecting | HarborStatus::Connected) {
             let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST_CLOSE);
             if let Err(error) = self.adapter.close(left).await {
@@ -240,6 +265,16 @@ impl fmt::Debug for Core {
             .field("adapter", &self.adapter)
             .field("status", &self.status())
             .finish_non_exhaustive()
+    }
+}
+
+/// See [`Core::guest`].
+#[derive(Debug)]
+pub(crate) struct Guest(Arc<Core>);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.guests.send_modify(|guests| *guests -= 1);
     }
 }
 

@@ -55,10 +55,13 @@ mod error;
 mod failure;
 mod handler;
 mod headers;
+mod health;
 mod instant;
+mod lag;
 mod lifecycle;
 mod pipeline;
 mod prepare;
+mod producer;
 mod serializer;
 mod settle;
 mod signals;
@@ -83,8 +86,11 @@ pub use error::{ConfigError, ConfigProblem, HarborError, SerializationError, cod
 pub use failure::{Classify, Failure, IntoFailure, kind};
 pub use handler::Handler;
 pub use headers::{HeaderNames, RetryBlock};
+pub use health::{ConsumerHealth, Health};
+pub use lag::PartitionLag;
 pub use lifecycle::ConsumerStatus;
 pub use prepare::{TopicChecks, TopicDefaults};
+pub use producer::{Message, Producer, ProducerBuilder};
 pub use serializer::{Deserializer, Json, Nullable, Raw, Serializer, Text};
 pub use signals::SignalHandlers;
 

@@ -120,7 +120,7 @@ impl Preparation {
     fn without_admin(&self, adapter: &dyn Adapter) -> Result<Vec<Warning>, HarborError> {
         if self.create {
             let why = format_args!("the {} adapter cannot create topics", adapter.name());
-            return Err(ConfigError::one("create_topics", why).into());
+            return Err(ConfigError::one("auto_create_topics", why).into());
         }
         Ok(Vec::new())
     }
