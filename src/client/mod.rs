@@ -12,8 +12,6 @@ mod cluster;
 mod config;
 mod connection;
 mod error;
-mod partitioner;
-mod producer;
 mod transport;
 
 #[cfg(test)]
@@ -30,11 +28,8 @@ pub use self::admin::{
 };
 pub use self::config::ClientBuilder;
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
-pub use self::partitioner::{Choice, KeyHash, Partitioner};
-pub use self::producer::{BatchError, Delivery, Producer, ProducerBuilder, RecordMetadata, Unfinished};
 pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError};
 pub use crate::machine::metadata::{BrokerAddress, InvalidAddress};
-pub use crate::machine::produce::{ProduceError, ProduceErrorKind, SharedError};
 
 pub(crate) use self::cluster::{Cluster, CoordinatorKind, Stale};
 pub(crate) use self::config::ClientConfig;
@@ -74,11 +69,6 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn ping(&self, timeout: Duration) -> Result<(), ClientError> {
         self.cluster.refreshed(&[], deadline_in(timeout)).await.map(drop)
-    }
-
-    /// Options of a producer. Writes are idempotent and acknowledged by all in-sync replicas.
-    pub fn producer(&self) -> ProducerBuilder {
-        ProducerBuilder::new(self)
     }
 
     /// Closes every connection of this client and of everything made from it, once what is under way is answered, or after

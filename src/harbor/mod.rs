@@ -62,6 +62,7 @@ mod lifecycle;
 mod pipeline;
 mod prepare;
 mod producer;
+mod redrive;
 mod serializer;
 mod settle;
 mod signals;
@@ -91,6 +92,7 @@ pub use lag::PartitionLag;
 pub use lifecycle::ConsumerStatus;
 pub use prepare::{TopicChecks, TopicDefaults};
 pub use producer::{Message, Producer, ProducerBuilder};
+pub use redrive::{DeadLetter, IntoVerdict, Redrive, RedriveError, RedriveReport};
 pub use serializer::{Deserializer, Json, Nullable, Raw, Serializer, Text};
 pub use signals::SignalHandlers;
 

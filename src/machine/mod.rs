@@ -6,6 +6,5 @@
 pub mod assignor;
 pub(crate) mod connection;
 pub mod fetch;
-pub(crate) mod group;
 pub(crate) mod metadata;
-pub(crate) mod produce;
+pub mod produce;
