@@ -11,6 +11,7 @@ mod admin;
 mod cluster;
 mod config;
 mod connection;
+mod consumer;
 mod error;
 mod transport;
 
@@ -27,6 +28,10 @@ pub use self::admin::{
     ListedOffset, NewTopic, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
 };
 pub use self::config::ClientBuilder;
+pub use self::consumer::{
+    Assigned, Assignment, BatchLease, CommitCause, CommitError, CommitFailed, CommitPosition, Consumer,
+    ConsumerBuilder, ConsumerError, ConsumerEvent, ConsumerHandle, OffsetReset, PartitionBatch, Release,
+};
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
 pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError};
 pub use crate::machine::metadata::{BrokerAddress, InvalidAddress};
@@ -54,6 +59,11 @@ impl Client {
 
     pub(crate) fn over(cluster: Cluster) -> Self {
         Self { cluster }
+    }
+
+    /// Options of a member of this group. It reads nothing before it is built.
+    pub fn consumer(&self, group: impl Into<String>) -> ConsumerBuilder {
+        ConsumerBuilder::new(self.cluster.clone(), group)
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {

@@ -36,7 +36,6 @@ pub(crate) enum PartitionOutcome {
         flaw: Option<BatchError>,
         /// The answer ends within a batch.
         cut: Option<CutBatch>,
-        high_watermark: Offset,
     },
     /// The log was truncated after this offset, as the leader epochs show (KIP-595).
     Diverged {
@@ -100,12 +99,11 @@ impl AnswerReader {
         if asked.last_fetched_epoch.is_some() && diverging.epoch >= 0 && diverging.end_offset >= 0 {
             return PartitionOutcome::Diverged { end_offset: Offset(diverging.end_offset) };
         }
-        let high_watermark = Offset(data.high_watermark);
         let Some(records) = data.records.filter(|records| !records.is_empty()) else {
-            return PartitionOutcome::Records { chunk: None, flaw: None, cut: None, high_watermark };
+            return PartitionOutcome::Records { chunk: None, flaw: None, cut: None };
         };
         let (chunk, flaw, cut) = self.open(asked.offset, records);
-        PartitionOutcome::Records { chunk, flaw, cut, high_watermark }
+        PartitionOutcome::Records { chunk, flaw, cut }
     }
 
     fn open(&mut self, from: Offset, records: Bytes) -> (Option<Chunk>, Option<BatchError>, Option<CutBatch>) {

@@ -25,11 +25,6 @@ impl Budget {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// The limit.
-    pub(crate) fn limit(&self) -> usize {
-        self.limit
-    }
-
     /// What is held now.
     pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Acquire)

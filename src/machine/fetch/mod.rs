@@ -35,10 +35,13 @@ use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
-pub(crate) use answer::{AnswerReader, Chunk, PartitionOutcome};
+pub(crate) use answer::AnswerReader;
+use answer::{Chunk, PartitionOutcome};
 pub(crate) use budget::{Budget, Lease};
-pub(crate) use plan::{FetchPlan, PlannedFetch};
-pub(crate) use position::{CommittedPosition, OffsetReset, PositionFault, Positioned, Positions, ResetRequest};
+pub(crate) use plan::FetchPlan;
+use plan::PlannedFetch;
+pub use position::OffsetReset;
+pub(crate) use position::Positions;
 
 /// How to fetch.
 #[derive(Debug, Clone)]
@@ -545,7 +548,7 @@ impl Fetcher {
             return true;
         }
         match outcome {
-            PartitionOutcome::Records { chunk, flaw, cut, .. } => {
+            PartitionOutcome::Records { chunk, flaw, cut } => {
                 cursor.validate = false;
                 let came = chunk.is_some();
                 if let Some(chunk) = chunk {

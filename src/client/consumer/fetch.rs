@@ -1,0 +1,79 @@
+//! The loop that reads from one broker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{sleep_until, timeout_at};
+
+use super::state::Shared;
+use super::{ConsumerError, ConsumerEvent};
+use crate::client::{Connection, now};
+use crate::machine::connection::RequestError;
+use crate::machine::fetch::{AnswerReader, FetchAnswer, FetchPlan, NextFetch};
+use crate::protocol::error_code::ErrorCode;
+use crate::record::NodeId;
+use kafka_protocol::messages::FetchResponse;
+
+/// Asks a broker for what the fetcher wants of it, for as long as the membership lasts.
+///
+/// Every wait has an end: the loop looks again at the latest after [`LOOK_AGAIN`], whatever wake-up was lost.
+pub(super) async fn run(shared: Arc<Shared>, node: NodeId, connection: Connection, changed: Arc<Notify>) {
+    let mut failures = 0_u32;
+    loop {
+        let next = shared.lock().fetcher.poll_request(now(), node);
+        let plan = match next {
+            NextFetch::Send(plan) => Arc::new(plan),
+            NextFetch::Wait(until) => {
+                let latest = now() + LOOK_AGAIN;
+                let until = until.map_or(latest, |until| until.min(latest));
+                // Whether it was woken or it is time: look again.
+                let _ = timeout_at(until.into(), changed.notified()).await;
+                continue;
+            }
+        };
+        match ask(&shared, &connection, &plan).await {
+            Ok(response) => {
+                failures = 0;
+                let answer = open(&shared, &plan, response).await;
+                shared.lock().fetcher.handle_answer(now(), &plan, answer);
+            }
+            Err(error) => {
+                failures += 1;
+                shared.lock().fetcher.handle_failure(now(), &plan);
+                if error.is_closed() {
+                    // The client was closed; the membership's end ends this task.
+                    sleep_until((now() + LOOK_AGAIN).into()).await;
+                } else if failures % TELL_EVERY == 0 {
+                    shared.tell(ConsumerEvent::Fault(ConsumerError::FetchUnanswered { node, source: error }));
+                }
+            }
+        }
+        shared.fetcher_told();
+    }
+}
+
+async fn ask(shared: &Shared, connection: &Connection, plan: &Arc<FetchPlan>) -> Result<FetchResponse, RequestError> {
+    let timeout = plan.max_wait + shared.settings.group.request_timeout;
+    let asked = plan.clone();
+    connection.call_with(plan.max_version(), timeout, move |version| asked.request(version)).await
+}
+
+/// Reads the answer, one partition after the other; other tasks get their turn in between.
+async fn open(shared: &Shared, plan: &FetchPlan, response: FetchResponse) -> FetchAnswer {
+    let throttle = Duration::from_millis(u64::try_from(response.throttle_time_ms).unwrap_or(0));
+    let code = ErrorCode(response.error_code);
+    let budget = shared.lock().fetcher.budget().clone();
+    let mut reader = AnswerReader::new(response, shared.settings.fetch.read, budget);
+    let mut outcomes = Vec::with_capacity(plan.partitions.len());
+    while let Some(outcome) = reader.next(plan) {
+        outcomes.push(outcome);
+        tokio::task::consume_budget().await;
+    }
+    FetchAnswer { throttle, code, outcomes }
+}
+
+/// A wait that nothing ends is a fault that nobody sees (platformatic#251).
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// One request that fails is daily business; this many in a row are told.
+const TELL_EVERY: u32 = 3;

@@ -1,0 +1,466 @@
+//! The task that keeps a membership alive: what the group's machine asks for, carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kafka_protocol::messages::{
+    HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, ListOffsetsResponse, OffsetCommitResponse,
+    OffsetFetchResponse, SyncGroupResponse,
+};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+
+use super::state::{Phase, Shared, leader, wake};
+use super::{ConsumerError, ConsumerEvent, Release, fetch};
+use crate::client::{ClientError, Connections, CoordinatorKind, deadline_in, now};
+use crate::machine::connection::RequestError;
+use crate::machine::group::{CommitTransmit, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit};
+use crate::machine::metadata::ClusterView;
+use crate::record::{NodeId, Topic, TopicPartition};
+
+/// Drives one membership until it ends.
+pub(super) struct Membership {
+    shared: Arc<Shared>,
+    group: Group,
+    /// For what the broker may hold back: joins, syncs; and heartbeats, which are not sent meanwhile.
+    waiting_lane: Connections,
+    /// For what must not wait behind a join: commits, offsets, leaving.
+    prompt_lane: Connections,
+    fetch_lane: Connections,
+    /// Requests under way. They end with the task.
+    answers: JoinSet<Answer>,
+    /// Fetch loops. They end with the task.
+    loops: JoinSet<()>,
+    revocation: Option<Revocation>,
+    look_for_topics: Option<Instant>,
+    end: Option<EndReason>,
+}
+
+struct Revocation {
+    partitions: BTreeSet<TopicPartition>,
+    /// Absent once it was given.
+    release: Option<oneshot::Receiver<()>>,
+}
+
+/// What came back.
+enum Answer {
+    Coordinator(RequestId, Result<NodeId, ClientError>),
+    Join(RequestId, Result<JoinGroupResponse, RequestError>),
+    Sync(RequestId, Result<SyncGroupResponse, RequestError>),
+    Heartbeat(RequestId, Result<HeartbeatResponse, RequestError>),
+    Leave(RequestId, Result<LeaveGroupResponse, RequestError>),
+    Commit(u64, Result<OffsetCommitResponse, RequestError>),
+    Committed(u64, NodeId, Result<OffsetFetchResponse, RequestError>),
+    Offsets(u64, Result<ListOffsetsResponse, RequestError>),
+    /// The view that the leader of a group assigns from.
+    Topics(Vec<Topic>, Result<Arc<ClusterView>, ClientError>),
+    /// Topics are known; leaders may be.
+    Looked,
+}
+
+impl Membership {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        let (cluster, settings) = (&shared.cluster, &shared.settings);
+        let topics = settings.topics.iter().map(|(topic, _)| topic.clone());
+        Self {
+            group: Group::new(now(), settings.group.clone(), topics, fastrand::u64(..)),
+            waiting_lane: cluster.connections(),
+            prompt_lane: cluster.connections(),
+            fetch_lane: cluster.connections(),
+            answers: JoinSet::new(),
+            loops: JoinSet::new(),
+            revocation: None,
+            look_for_topics: Some(now()),
+            end: None,
+            shared,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut views = self.shared.cluster.changed();
+        while self.end.is_none() {
+            self.turn();
+            if self.end.is_some() {
+                break;
+            }
+            let at = self.next_timeout();
+            tokio::select! {
+                Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => {
+                    // A request that panicked is like one that was never answered: its deadline passes.
+                    if let Ok(answer) = answer {
+                        self.handle(answer);
+                    }
+                }
+                () = self.shared.changed.notified() => {}
+                () = released(&mut self.revocation) => {}
+                Ok(()) = views.changed() => {
+                    let view = views.borrow_and_update().clone();
+                    self.view_changed(&view);
+                }
+                () = sleep_until(at.into()) => self.timed_out(),
+            }
+        }
+        self.answers.abort_all();
+        self.loops.abort_all();
+        let group = self.shared.group();
+        let error = match self.end.take().unwrap_or(EndReason::Left) {
+            EndReason::Failed { what } if what == NOT_LEFT => {
+                Some(ConsumerError::NotInTime { group: group.to_owned(), what: "left", after: Duration::ZERO })
+            }
+            reason => ConsumerError::of_end(group, reason),
+        };
+        self.shared.end(error);
+    }
+
+    /// Does everything that can be done without waiting.
+    fn turn(&mut self) {
+        let now = now();
+        self.leave_if_asked(now);
+        loop {
+            self.release();
+            self.events();
+            self.positions(now);
+            let Some(transmit) = self.group.poll_transmit(now) else { break };
+            self.send(transmit);
+        }
+        self.commit(now);
+        let waker = self.shared.lock().arrive(now);
+        if waker.is_some() {
+            wake(waker);
+        }
+        self.read_from_leaders();
+    }
+
+    fn leave_if_asked(&mut self, now: Instant) {
+        let Some(by) = self.shared.lock().leave_by else { return };
+        let busy = !self.shared.lock().commits.is_idle();
+        if now >= by {
+            if !self.group.is_ended() {
+                self.end = Some(EndReason::Failed { what: NOT_LEFT.to_owned() });
+            }
+        } else if !busy || by.saturating_duration_since(now) <= LEAVE_RESERVE {
+            self.revocation = None;
+            self.group.leave();
+        }
+    }
+
+    /// Lets go of what was released, once its commits are decided.
+    fn release(&mut self) {
+        let Some(Revocation { partitions, release: None }) = &self.revocation else { return };
+        if !self.shared.lock().commits.is_busy_with(partitions) {
+            self.revocation = None;
+            self.group.released(now());
+        }
+    }
+
+    fn events(&mut self) {
+        while let Some(event) = self.group.poll_event() {
+            match event {
+                GroupEvent::NeedTopics { topics } => self.ask_for_topics(topics),
+                GroupEvent::Assigned { added, .. } => self.assigned(added),
+                GroupEvent::Revoked { partitions } => self.revoked(&partitions),
+                GroupEvent::Released { partitions } => {
+                    self.revocation = None;
+                    self.shared.lock().let_go(&partitions);
+                }
+                GroupEvent::Lost { partitions, cause } => {
+                    tracing::debug!(group = self.shared.group(), ?partitions, ?cause, "partitions lost");
+                    self.revocation = None;
+                    let waker = {
+                        let mut state = self.shared.lock();
+                        let known = state.stop_reading(&partitions);
+                        state.let_go(&partitions);
+                        if known.is_empty() { None } else { state.tell(ConsumerEvent::Lost(known)) }
+                    };
+                    wake(waker);
+                }
+                GroupEvent::Fault(fault) => {
+                    let limit = self.shared.settings.group.revocation_timeout;
+                    let error = ConsumerError::of_group(self.shared.group(), limit, fault);
+                    self.shared.tell(ConsumerEvent::Fault(error));
+                }
+                GroupEvent::Ended { reason } => self.end = Some(reason),
+            }
+        }
+    }
+
+    fn assigned(&mut self, added: Vec<TopicPartition>) {
+        if self.shared.is_joining() {
+            self.shared.set_phase(Phase::Joined);
+        }
+        let waker = {
+            let mut state = self.shared.lock();
+            if added.is_empty() && state.held.is_empty() {
+                state.arrive_empty()
+            } else {
+                for partition in added {
+                    let epoch = state.hold(partition.clone());
+                    let policy = self.shared.reset_policy(&partition.topic);
+                    state.positions.assign(partition, epoch, policy);
+                }
+                None
+            }
+        };
+        wake(waker);
+    }
+
+    fn revoked(&mut self, partitions: &[TopicPartition]) {
+        let (release, receiver) = Release::new();
+        let waker = {
+            let mut state = self.shared.lock();
+            let known = state.stop_reading(partitions);
+            // Where none was told of, the release is dropped here, which gives it.
+            if known.is_empty() { None } else { state.tell(ConsumerEvent::Revoked(known, release)) }
+        };
+        wake(waker);
+        self.revocation =
+            Some(Revocation { partitions: partitions.iter().cloned().collect(), release: Some(receiver) });
+    }
+
+    fn ask_for_topics(&mut self, topics: Vec<Topic>) {
+        let cluster = self.shared.cluster.clone();
+        let deadline = deadline_in(self.shared.settings.group.request_timeout);
+        self.answers.spawn(async move {
+            let view = cluster.refreshed(&topics, deadline).await;
+            Answer::Topics(topics, view)
+        });
+    }
+
+    fn send(&mut self, Transmit { id, request, timeout }: Transmit) {
+        let cluster = self.shared.cluster.clone();
+        match request {
+            GroupRequest::FindCoordinator => {
+                let group = self.shared.group().to_owned();
+                // The last one moved or did not answer, or this one would not be looked for.
+                cluster.forget_coordinator(CoordinatorKind::Group, &group);
+                self.answers.spawn(async move {
+                    let found = cluster.coordinator(CoordinatorKind::Group, &group, deadline_in(timeout)).await;
+                    Answer::Coordinator(id, found)
+                });
+            }
+            GroupRequest::Join(node, request) => {
+                let connection = self.waiting_lane.to(node);
+                self.answers.spawn(async move { Answer::Join(id, connection.call(request, timeout).await) });
+            }
+            GroupRequest::Sync(node, request) => {
+                let connection = self.waiting_lane.to(node);
+                self.answers.spawn(async move { Answer::Sync(id, connection.call(request, timeout).await) });
+            }
+            GroupRequest::Heartbeat(node, request) => {
+                let connection = self.waiting_lane.to(node);
+                self.answers.spawn(async move { Answer::Heartbeat(id, connection.call(request, timeout).await) });
+            }
+            GroupRequest::Leave(node, request) => {
+                let connection = self.prompt_lane.to(node);
+                self.answers.spawn(async move { Answer::Leave(id, connection.call(request, timeout).await) });
+            }
+        }
+    }
+
+    fn commit(&mut self, now: Instant) {
+        let gate = self.group.commit_gate();
+        let transmit = {
+            let mut state = self.shared.lock();
+            let transmit = state.commits.poll_transmit(now, &gate);
+            state.conclude();
+            transmit
+        };
+        let Some(CommitTransmit { id, node, request }) = transmit else { return };
+        let connection = self.prompt_lane.to(node);
+        let timeout = self.shared.settings.group.request_timeout;
+        self.answers.spawn(async move { Answer::Commit(id, connection.call(request, timeout).await) });
+    }
+
+    fn positions(&mut self, now: Instant) {
+        let timeout = self.shared.settings.group.request_timeout;
+        let view = self.shared.cluster.view();
+        let mut state = self.shared.lock();
+        if let Some(node) = self.group.coordinator()
+            && let Some((id, request)) = state.positions.poll_committed(now)
+        {
+            let connection = self.prompt_lane.to(node);
+            self.answers.spawn(async move { Answer::Committed(id, node, connection.call(request, timeout).await) });
+        }
+        while let Some(asked) = state.positions.poll_reset(now, |partition| leader(&view, partition)) {
+            let connection = self.shared.cluster.general().to(asked.node);
+            self.answers.spawn(async move { Answer::Offsets(asked.id, connection.call(asked.request, timeout).await) });
+        }
+        let stale: Vec<_> = std::iter::from_fn(|| state.positions.poll_stale()).collect();
+        let faults: Vec<_> = std::iter::from_fn(|| state.positions.poll_fault()).collect();
+        drop(state);
+        for partition in stale {
+            self.shared.cluster.invalidate(crate::client::Stale::Leader(partition));
+        }
+        for fault in faults {
+            self.shared.tell(ConsumerEvent::Fault(ConsumerError::Position { what: fault.what, code: fault.code }));
+        }
+    }
+
+    fn handle(&mut self, answer: Answer) {
+        let now = now();
+        match answer {
+            Answer::Coordinator(id, found) => self.group.handle_coordinator(now, id, found.map_err(|e| failed(&e))),
+            Answer::Join(id, Ok(response)) => self.group.handle_join(now, id, response),
+            Answer::Sync(id, Ok(response)) => self.group.handle_sync(now, id, response),
+            Answer::Heartbeat(id, Ok(response)) => self.group.handle_heartbeat(now, id, &response),
+            Answer::Leave(id, Ok(response)) => self.group.handle_leave(id, &response),
+            Answer::Join(id, Err(error))
+            | Answer::Sync(id, Err(error))
+            | Answer::Heartbeat(id, Err(error))
+            | Answer::Leave(id, Err(error)) => self.group.handle_failure(now, id, unanswered(&error)),
+            Answer::Commit(id, result) => self.committed(now, id, result),
+            Answer::Committed(id, node, Ok(response)) => {
+                if self.shared.lock().positions.handle_committed(now, id, &response) {
+                    self.group.coordinator_moved(now, node);
+                }
+            }
+            Answer::Committed(id, node, Err(_)) => {
+                self.shared.lock().positions.handle_failure(now, id);
+                self.group.coordinator_moved(now, node);
+            }
+            Answer::Offsets(id, Ok(response)) => self.shared.lock().positions.handle_reset(now, id, &response),
+            Answer::Offsets(id, Err(_)) => self.shared.lock().positions.handle_failure(now, id),
+            Answer::Topics(topics, Ok(view)) => self.group.handle_topics(counts(&view, &topics)),
+            Answer::Topics(topics, Err(error)) => {
+                let what = format!("partitions of {topics:?}: {error}");
+                let group = self.shared.group().to_owned();
+                self.shared.tell(ConsumerEvent::Fault(ConsumerError::Unreachable { group, what }));
+                self.ask_for_topics(topics);
+            }
+            Answer::Looked => {
+                let view = self.shared.cluster.view();
+                self.view_changed(&view);
+            }
+        }
+    }
+
+    fn committed(&mut self, now: Instant, id: u64, result: Result<OffsetCommitResponse, RequestError>) {
+        let reaction = {
+            let mut state = self.shared.lock();
+            let reaction = match result {
+                Ok(response) => state.commits.handle_response(now, id, &response),
+                Err(error) => state.commits.handle_failure(now, id, !error.is_retriable(), error.to_string()),
+            };
+            state.conclude();
+            reaction
+        };
+        self.group.handle_commit_reaction(now, &reaction);
+    }
+
+    fn view_changed(&mut self, view: &ClusterView) {
+        self.group.handle_counts(now(), |topic| count(view, topic));
+        self.shared.lock().update_leaders(view);
+        self.shared.fetcher_told();
+        self.shared.wakes().all();
+    }
+
+    /// Starts a loop for each broker that leads something and has none.
+    fn read_from_leaders(&mut self) {
+        let view = self.shared.cluster.view();
+        let nodes: Vec<_> = {
+            let mut state = self.shared.lock();
+            state.update_leaders(&view);
+            state.fetcher.nodes().collect()
+        };
+        for node in nodes {
+            let (changed, new) = self.shared.wakes().of(node);
+            if new {
+                let connection = self.fetch_lane.to(node);
+                self.loops.spawn(fetch::run(self.shared.clone(), node, connection, changed));
+            } else {
+                changed.notify_one();
+            }
+        }
+    }
+
+    fn timed_out(&mut self) {
+        let now = now();
+        self.group.handle_timeout(now);
+        {
+            let mut state = self.shared.lock();
+            state.commits.handle_timeout(now);
+            state.conclude();
+        }
+        if self.look_for_topics.is_some_and(|at| now >= at) {
+            self.look_for_topics = Some(now + LOOK_FOR_TOPICS);
+            self.look_for_missing_topics();
+        }
+    }
+
+    /// Topics that do not exist are not kept fresh by the cluster: a wrong name must not be asked for for ever.
+    fn look_for_missing_topics(&mut self) {
+        let view = self.shared.cluster.view();
+        let missing: Vec<_> =
+            self.group.watched_topics().into_iter().filter(|topic| count(&view, topic).is_none()).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let cluster = self.shared.cluster.clone();
+        let deadline = deadline_in(self.shared.settings.group.request_timeout);
+        self.answers.spawn(async move {
+            // Those that it could not be learned of are looked for again.
+            let _ = cluster.refreshed(&missing, deadline).await;
+            Answer::Looked
+        });
+    }
+
+    fn next_timeout(&self) -> Instant {
+        let state = self.shared.lock();
+        let leave = state.leave_by.map(|by| {
+            let reserve = by.checked_sub(LEAVE_RESERVE).unwrap_or(by);
+            if reserve > now() { reserve } else { by }
+        });
+        let times = [
+            self.group.poll_timeout(),
+            state.commits.poll_timeout(),
+            state.positions.poll_timeout(),
+            state.arrive_timeout(),
+            self.look_for_topics,
+            leave,
+        ];
+        times.into_iter().flatten().min().unwrap_or_else(|| now() + LOOK_FOR_TOPICS)
+    }
+}
+
+/// Resolves when the revocation's release is given; never where none is waited for.
+async fn released(revocation: &mut Option<Revocation>) {
+    match revocation {
+        Some(Revocation { release: release @ Some(_), .. }) => {
+            if let Some(receiver) = release {
+                // Dropped is given.
+                let _ = receiver.await;
+            }
+            *release = None;
+        }
+        _ => std::future::pending().await,
+    }
+}
+
+fn count(view: &ClusterView, topic: &str) -> Option<i32> {
+    let topic = view.topic(topic)?;
+    // An error does not take away what was there before.
+    (topic.error.is_ok() || !topic.partitions.is_empty())
+        .then(|| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX))
+}
+
+fn counts(view: &ClusterView, topics: &[Topic]) -> BTreeMap<Topic, i32> {
+    topics.iter().filter_map(|topic| Some((topic.clone(), count(view, topic)?))).collect()
+}
+
+fn failed(error: &ClientError) -> Failure {
+    Failure { fatal: !error.is_retriable(), what: error.to_string() }
+}
+
+fn unanswered(error: &RequestError) -> Failure {
+    // An answer that cannot be read may be readable from the next coordinator; what cannot be sent never will.
+    let fatal = error.is_closed() || matches!(error, RequestError::Unsupported { .. } | RequestError::Encode { .. });
+    Failure { fatal, what: error.to_string() }
+}
+
+/// How often topics that do not exist are looked for.
+const LOOK_FOR_TOPICS: Duration = Duration::from_secs(10);
+/// What is kept of a leave's time for the LeaveGroup itself, when commits still wait.
+const LEAVE_RESERVE: Duration = Duration::from_secs(1);
+const NOT_LEFT: &str = "not left in time";

@@ -1,0 +1,224 @@
+//! Options of a consumer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Consumer, Settings};
+use crate::client::{Cluster, ConfigError, Problems};
+use crate::machine::assignor::{Assignor, RoundRobin};
+use crate::machine::fetch::{FetchConfig, OffsetReset};
+use crate::machine::group::GroupConfig;
+use crate::record::Topic;
+
+/// Options of a [`Consumer`].
+///
+/// Every option has a default that is meant to be kept. Mistakes are reported together by [`build`](Self::build).
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct ConsumerBuilder {
+    cluster: Cluster,
+    topics: Vec<(Topic, OffsetReset)>,
+    assignors: Option<Vec<Arc<dyn Assignor>>>,
+    group: GroupConfig,
+    fetch: FetchConfig,
+    commit_timeout: Duration,
+    interop_node: bool,
+}
+
+impl ConsumerBuilder {
+    pub(crate) fn new(cluster: Cluster, group: impl Into<String>) -> Self {
+        Self {
+            group: GroupConfig { request_timeout: cluster.config().request_timeout, ..GroupConfig::new(group) },
+            cluster,
+            topics: Vec::new(),
+            assignors: None,
+            fetch: FetchConfig::default(),
+            commit_timeout: Duration::from_secs(60),
+            interop_node: false,
+        }
+    }
+
+    /// A topic to read, and where to begin on a partition that the group has no position on, or whose position is out of
+    /// range. At least one is needed. Java: `auto.offset.reset`, there for all topics at once.
+    pub fn topic(mut self, topic: impl Into<Topic>, reset: OffsetReset) -> Self {
+        self.topics.push((topic.into(), reset));
+        self
+    }
+
+    /// After how long without a heartbeat the group takes this member for dead. Default 45 s, from 1 s to 30 min; brokers
+    /// have bounds of their own, by default 6 s to 30 min. Java: `session.timeout.ms`.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.group.session_timeout = timeout;
+        self
+    }
+
+    /// Between two heartbeats. Default 3 s, at most a third of the session timeout. Java: `heartbeat.interval.ms`.
+    pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
+        self.group.heartbeat_interval = interval;
+        self
+    }
+
+    /// The longest that a revocation waits for its [`Release`](super::Release), and the group for this member in a rebalance.
+    /// Default 5 min, from 1 s to a day. Java: `max.poll.interval.ms`, which also bounds the handling of records; here
+    /// heartbeats do not depend on it.
+    pub fn revocation_timeout(mut self, timeout: Duration) -> Self {
+        self.group.revocation_timeout = timeout;
+        self
+    }
+
+    /// The assignors to offer, the preferred one first; all cooperative or all eager. Default: `cooperative-sticky`, and to a
+    /// group that refuses it `range` and `roundrobin`. Java: `partition.assignment.strategy`.
+    pub fn assignors(mut self, assignors: Vec<Arc<dyn Assignor>>) -> Self {
+        self.assignors = Some(assignors);
+        self
+    }
+
+    /// Offers `roundrobin` alone, in the form that members on Node (`kafka-harbor` over `@platformatic/kafka` or Confluent's
+    /// client) read, so that they can join later. Default false. Excludes [`assignors`](Self::assignors).
+    pub fn interop_node(mut self, interop: bool) -> Self {
+        self.interop_node = interop;
+        self
+    }
+
+    /// How long a position is tried to be committed. Default 60 s, from 100 ms to an hour. Java: `default.api.timeout.ms`.
+    pub fn commit_timeout(mut self, timeout: Duration) -> Self {
+        self.commit_timeout = timeout;
+        self
+    }
+
+    /// How long a broker may wait for [`fetch_min_bytes`](Self::fetch_min_bytes). Default 500 ms, from 1 ms to a minute. Java:
+    /// `fetch.max.wait.ms`.
+    pub fn fetch_max_wait(mut self, wait: Duration) -> Self {
+        self.fetch.max_wait = wait;
+        self
+    }
+
+    /// How many bytes are worth an answer. Default 1, from 1 to 100 MiB. Java: `fetch.min.bytes`.
+    pub fn fetch_min_bytes(mut self, bytes: usize) -> Self {
+        self.fetch.min_bytes = i32::try_from(bytes).unwrap_or(0);
+        self
+    }
+
+    /// The most that one answer of a broker holds, unless its first batch alone is larger. Default 50 MiB, from 1 KiB to 1 GiB.
+    /// Java: `fetch.max.bytes`.
+    pub fn fetch_max_bytes(mut self, bytes: usize) -> Self {
+        self.fetch.max_bytes = bytes;
+        self
+    }
+
+    /// The most that one answer holds of a partition, unless its first batch alone is larger. Default 1 MiB, from 1 KiB to
+    /// 1 GiB. Java: `max.partition.fetch.bytes`.
+    pub fn fetch_max_partition_bytes(mut self, bytes: usize) -> Self {
+        self.fetch.max_partition_bytes = bytes;
+        self
+    }
+
+    /// The most that fetched records may take in memory, from the fetch until the batch is dropped. Default 64 MiB, from
+    /// 1 MiB to 64 GiB. Passed only by single batches that are larger than what was asked for, or inflate to more.
+    pub fn fetch_memory_bytes(mut self, bytes: usize) -> Self {
+        self.fetch.budget_bytes = bytes;
+        self
+    }
+
+    /// The most that one batch may inflate to; one that is larger is not read. Default 100 MiB, from 1 KiB to 2 GiB.
+    pub fn max_inflated_bytes(mut self, bytes: usize) -> Self {
+        self.fetch.read.max_inflated_bytes = bytes;
+        self
+    }
+
+    /// Whether to check each batch's CRC-32C. Default true. Java: `check.crcs`.
+    pub fn check_crc(mut self, check: bool) -> Self {
+        self.fetch.read.check_crc = check;
+        self
+    }
+
+    /// The consumer, which joins at once, in the background.
+    ///
+    /// # Errors
+    /// Naming every option that cannot be used.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn build(mut self) -> Result<Consumer, ConfigError> {
+        self.check()?;
+        if self.interop_node {
+            self.group.plain_subscription = true;
+            self.group.offers = vec![vec![Arc::new(RoundRobin)]];
+        } else if let Some(assignors) = self.assignors {
+            self.group.offers = vec![assignors];
+        }
+        let settings =
+            Settings { topics: self.topics, group: self.group, fetch: self.fetch, commit_timeout: self.commit_timeout };
+        Ok(Consumer::start(self.cluster, settings))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let mut problems = Problems::default();
+        let group = &self.group;
+        problems.require(!group.group.is_empty(), "group", "it is empty");
+        problems.require(group.group.len() <= 32_767, "group", "it is longer than 32,767 bytes");
+        problems.require(!self.topics.is_empty(), "topic", "none is given");
+        for (at, (topic, reset)) in self.topics.iter().enumerate() {
+            problems.require(
+                !topic.is_empty() && topic.len() <= 249,
+                "topic",
+                format_args!("{topic:?} is no topic name"),
+            );
+            let contradicts =
+                self.topics[..at].iter().any(|(other, other_reset)| other == topic && other_reset != reset);
+            problems.require(!contradicts, "topic", format_args!("{topic} is given two reset policies"));
+        }
+        problems.require_within("session_timeout", group.session_timeout, SECOND..=30 * MINUTE);
+        let longest = (group.session_timeout / 3).max(TENTH);
+        problems.require_within("heartbeat_interval", group.heartbeat_interval, TENTH..=longest);
+        problems.require_within("revocation_timeout", group.revocation_timeout, SECOND..=24 * 60 * MINUTE);
+        problems.require_within("commit_timeout", self.commit_timeout, TENTH..=60 * MINUTE);
+        if let Some(assignors) = &self.assignors {
+            problems.require(!assignors.is_empty(), "assignors", "none is given");
+            problems.require(!self.interop_node, "assignors", "interop_node chooses the assignor");
+            let mixed = assignors.windows(2).any(|pair| pair[0].rebalance() != pair[1].rebalance());
+            problems.require(!mixed, "assignors", "cooperative and eager ones are mixed");
+        }
+        let fetch = &self.fetch;
+        problems.require_within("fetch_max_wait", fetch.max_wait, Duration::from_millis(1)..=MINUTE);
+        problems.require_within("fetch_min_bytes", fetch.min_bytes, 1..=100 << 20);
+        problems.require_within("fetch_max_bytes", fetch.max_bytes, KIB..=1 << 30);
+        problems.require_within("fetch_max_partition_bytes", fetch.max_partition_bytes, KIB..=1 << 30);
+        problems.require_within("fetch_memory_bytes", fetch.budget_bytes, 1 << 20..=64 << 30);
+        problems.require_within("max_inflated_bytes", fetch.read.max_inflated_bytes, KIB..=2 << 30);
+        problems.finish()
+    }
+}
+
+const TENTH: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const KIB: usize = 1 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Client;
+    use crate::machine::assignor::CooperativeSticky;
+
+    #[test]
+    fn mistakes_are_reported_all_together_by_name() {
+        let client = Client::builder(["localhost:9092"]).build().unwrap();
+        let error = client
+            .consumer("")
+            .topic("orders", OffsetReset::Earliest)
+            .topic("orders", OffsetReset::Latest)
+            .session_timeout(Duration::from_secs(6))
+            .heartbeat_interval(Duration::from_secs(3))
+            .assignors(vec![Arc::new(CooperativeSticky), Arc::new(RoundRobin)])
+            .interop_node(true)
+            .fetch_min_bytes(usize::MAX)
+            .fetch_memory_bytes(0)
+            .build()
+            .unwrap_err();
+        let options: Vec<_> = error.problems.iter().map(|problem| problem.option).collect();
+        let expected =
+            ["group", "topic", "heartbeat_interval", "assignors", "assignors", "fetch_min_bytes", "fetch_memory_bytes"];
+        assert_eq!(options, expected);
+    }
+}
