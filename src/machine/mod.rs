@@ -6,5 +6,6 @@
 pub mod assignor;
 pub(crate) mod connection;
 pub mod fetch;
+pub(crate) mod group;
 pub(crate) mod metadata;
 pub mod produce;

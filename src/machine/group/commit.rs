@@ -1,0 +1,367 @@
+//! Positions to be committed: one request in flight, and the next carries all that came meanwhile.
+//!
+//! ```text
+//!   commit ─▶ pending ──gate open──▶ in flight ──▶ done
+//!               ▲  │                     │
+//!               │  └─forgotten, too late─┼──▶ failed, naming the partition
+//!               └──── try again ◀────────┘
+//! ```
+//!
+//! Nothing here depends on fetching, and no failure of a commit stops it (librdkafka#2933).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use kafka_protocol::messages::offset_commit_request::{OffsetCommitRequestPartition, OffsetCommitRequestTopic};
+use kafka_protocol::messages::{GroupId, OffsetCommitRequest, OffsetCommitResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use super::{CommitGate, Jitter};
+use crate::protocol::error_code::ErrorCode;
+use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
+use crate::retry::{Backoff, ExponentialFullJitter};
+
+/// In whose name, and of which generation, positions are committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommitTarget {
+    pub(crate) node: NodeId,
+    pub(crate) member_id: StrBytes,
+    pub(crate) generation: i32,
+    pub(crate) instance_id: Option<StrBytes>,
+}
+
+/// A position to commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CommitRequest {
+    pub(crate) partition: TopicPartition,
+    /// The next offset to read.
+    pub(crate) offset: Offset,
+    /// Of the last record before it, where it is known.
+    pub(crate) leader_epoch: Option<LeaderEpoch>,
+    pub(crate) note: Option<String>,
+}
+
+/// What became of one position of one call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Committed {
+    pub(crate) ticket: u64,
+    pub(crate) partition: TopicPartition,
+    pub(crate) offset: Offset,
+    pub(crate) result: Result<(), CommitFailure>,
+}
+
+/// Why a position was not committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommitFailure {
+    /// The partition is not ours any more.
+    Lost,
+    /// The coordinator refused for good.
+    Refused(ErrorCode),
+    /// There was no success in time. It may have been committed.
+    TimedOut { last: Option<String> },
+}
+
+/// What the group has to know of an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct CommitReaction {
+    /// The coordinator is elsewhere, or not to be reached.
+    pub(crate) moved: bool,
+    /// The group is rebalancing.
+    pub(crate) rebalance: bool,
+    /// The member or its generation was not known.
+    pub(crate) fenced: Option<ErrorCode>,
+    /// In whose name it was.
+    pub(crate) target: Option<CommitTarget>,
+}
+
+/// A request to be sent.
+#[derive(Debug)]
+pub(crate) struct CommitTransmit {
+    pub(crate) id: u64,
+    pub(crate) node: NodeId,
+    pub(crate) request: OffsetCommitRequest,
+}
+
+/// Positions of one membership on their way to the coordinator.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    group: String,
+    timeout: Duration,
+    backoff: ExponentialFullJitter,
+    pending: BTreeMap<TopicPartition, Entry>,
+    in_flight: Option<InFlight>,
+    not_before: Option<Instant>,
+    failures: u32,
+    last_id: u64,
+    last_problem: Option<String>,
+    jitter: Jitter,
+    outcomes: VecDeque<Committed>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    offset: Offset,
+    leader_epoch: Option<LeaderEpoch>,
+    note: Option<String>,
+    deadline: Instant,
+    /// The calls that wait for it, with the offset that each gave.
+    tickets: Vec<(u64, Offset)>,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    id: u64,
+    target: CommitTarget,
+    entries: BTreeMap<TopicPartition, Entry>,
+    /// Partitions that went while the request was on its way: its answer decides, but it is not repeated.
+    forgotten: BTreeSet<TopicPartition>,
+}
+
+impl Commits {
+    /// Nothing to commit yet. Each position is tried for `timeout`.
+    pub(crate) fn new(group: impl Into<String>, timeout: Duration, backoff: ExponentialFullJitter, seed: u64) -> Self {
+        Self {
+            group: group.into(),
+            timeout,
+            backoff,
+            pending: BTreeMap::new(),
+            in_flight: None,
+            not_before: None,
+            failures: 0,
+            last_id: 0,
+            last_problem: None,
+            jitter: Jitter::new(seed),
+            outcomes: VecDeque::new(),
+        }
+    }
+
+    /// Adds a position. It replaces one of the same partition that has not left yet; both calls get its outcome.
+    pub(crate) fn commit(&mut self, now: Instant, ticket: u64, request: CommitRequest) {
+        let CommitRequest { partition, offset, leader_epoch, note } = request;
+        let mut tickets = self.pending.remove(&partition).map(|older| older.tickets).unwrap_or_default();
+        tickets.push((ticket, offset));
+        let deadline = now + self.timeout;
+        self.pending.insert(partition, Entry { offset, leader_epoch, note, deadline, tickets });
+    }
+
+    /// Whether something of these partitions is not decided yet.
+    pub(crate) fn is_busy_with(&self, partitions: &BTreeSet<TopicPartition>) -> bool {
+        let flying = self.in_flight.iter().flat_map(|request| request.entries.keys());
+        self.pending.keys().chain(flying).any(|partition| partitions.contains(partition))
+    }
+
+    /// Whether anything is not decided yet.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.pending.is_empty() && self.in_flight.is_none()
+    }
+
+    /// These partitions are not ours any more.
+    pub(crate) fn forget<'a>(&mut self, partitions: impl IntoIterator<Item = &'a TopicPartition>) {
+        for partition in partitions {
+            if let Some(entry) = self.pending.remove(partition) {
+                self.conclude(partition.clone(), entry, &Err(CommitFailure::Lost));
+            }
+            if let Some(request) = &mut self.in_flight
+                && request.entries.contains_key(partition)
+            {
+                request.forgotten.insert(partition.clone());
+            }
+        }
+    }
+
+    /// The next request to send, where one may be sent now.
+    pub(crate) fn poll_transmit(&mut self, now: Instant, gate: &CommitGate) -> Option<CommitTransmit> {
+        if self.in_flight.is_some() || self.pending.is_empty() {
+            return None;
+        }
+        let target = match gate {
+            CommitGate::Open(target) => target.clone(),
+            CommitGate::Held => return None,
+            CommitGate::Closed => {
+                for (partition, entry) in std::mem::take(&mut self.pending) {
+                    self.conclude(partition, entry, &Err(CommitFailure::Lost));
+                }
+                return None;
+            }
+        };
+        if self.not_before.is_some_and(|not_before| now < not_before) {
+            return None;
+        }
+        self.last_id += 1;
+        let entries = std::mem::take(&mut self.pending);
+        let request = self.request(&target, &entries);
+        let node = target.node;
+        self.in_flight = Some(InFlight { id: self.last_id, target, entries, forgotten: BTreeSet::new() });
+        Some(CommitTransmit { id: self.last_id, node, request })
+    }
+
+    /// What became of a position. Ask again until there is none.
+    pub(crate) fn poll_outcome(&mut self) -> Option<Committed> {
+        self.outcomes.pop_front()
+    }
+
+    /// When to call [`Self::handle_timeout`] and then [`Self::poll_transmit`].
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let expiry = self.pending.values().map(|entry| entry.deadline).min()?;
+        let retry = if self.in_flight.is_none() { self.not_before } else { None };
+        Some(retry.map_or(expiry, |retry| retry.min(expiry)))
+    }
+
+    /// Gives up what was tried for long enough.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.not_before.is_some_and(|not_before| now >= not_before) {
+            self.not_before = None;
+        }
+        let late: Vec<_> = self.pending.iter().filter(|(_, e)| now >= e.deadline).map(|(p, _)| p.clone()).collect();
+        for partition in late {
+            if let Some(entry) = self.pending.remove(&partition) {
+                let last = self.last_problem.clone();
+                self.conclude(partition, entry, &Err(CommitFailure::TimedOut { last }));
+            }
+        }
+    }
+
+    /// The coordinator answered. Partitions that it left out are tried again.
+    pub(crate) fn handle_response(&mut self, now: Instant, id: u64, response: &OffsetCommitResponse) -> CommitReaction {
+        let Some(mut request) = self.take(id) else { return CommitReaction::default() };
+        let mut reaction = CommitReaction { target: Some(request.target.clone()), ..CommitReaction::default() };
+        let mut again = false;
+        for (topic, answer) in response.topics.iter().flat_map(|t| t.partitions.iter().map(move |p| (&t.name, p))) {
+            let partition = TopicPartition::new(topic.as_str(), answer.partition_index);
+            let Some(entry) = request.entries.remove(&partition) else { continue };
+            let code = ErrorCode(answer.error_code);
+            match verdict(code) {
+                Verdict::Done => self.conclude(partition, entry, &Ok(())),
+                Verdict::Refused => self.conclude(partition, entry, &Err(CommitFailure::Refused(code))),
+                Verdict::Again => {
+                    reaction.moved |= matches!(code, ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE);
+                    reaction.rebalance |= code == ErrorCode::REBALANCE_IN_PROGRESS;
+                    if matches!(
+                        code,
+                        ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION | ErrorCode::FENCED_INSTANCE_ID
+                    ) {
+                        reaction.fenced = Some(code);
+                    }
+                    self.last_problem = Some(code.to_string());
+                    again = true;
+                    self.requeue(partition, entry, &request.forgotten);
+                }
+            }
+        }
+        again |= !request.entries.is_empty();
+        for (partition, entry) in request.entries {
+            self.requeue(partition, entry, &request.forgotten);
+        }
+        self.pace(now, again);
+        reaction
+    }
+
+    /// The request was not answered. Committing again is harmless, so it is tried again unless `fatal`.
+    pub(crate) fn handle_failure(&mut self, now: Instant, id: u64, fatal: bool, what: String) -> CommitReaction {
+        let Some(request) = self.take(id) else { return CommitReaction::default() };
+        let last = Some(what);
+        for (partition, entry) in request.entries {
+            if fatal {
+                self.conclude(partition, entry, &Err(CommitFailure::TimedOut { last: last.clone() }));
+            } else {
+                self.requeue(partition, entry, &request.forgotten);
+            }
+        }
+        self.last_problem = last;
+        self.pace(now, true);
+        CommitReaction { moved: !fatal, target: Some(request.target), ..CommitReaction::default() }
+    }
+
+    /// The membership is over: nothing more will be committed.
+    pub(crate) fn close(&mut self) {
+        let flying = self.in_flight.take().map(|request| request.entries).unwrap_or_default();
+        for (partition, entry) in std::mem::take(&mut self.pending).into_iter().chain(flying) {
+            self.conclude(partition, entry, &Err(CommitFailure::Lost));
+        }
+    }
+
+    fn take(&mut self, id: u64) -> Option<InFlight> {
+        self.in_flight.take_if(|request| request.id == id)
+    }
+
+    fn pace(&mut self, now: Instant, again: bool) {
+        if again {
+            self.failures = self.failures.saturating_add(1);
+            let wait = self.backoff.delay(self.failures, self.jitter.next()).max(MIN_WAIT);
+            self.not_before = Some(now + wait);
+        } else {
+            self.failures = 0;
+            self.not_before = None;
+            self.last_problem = None;
+        }
+    }
+
+    fn requeue(&mut self, partition: TopicPartition, mut entry: Entry, forgotten: &BTreeSet<TopicPartition>) {
+        if forgotten.contains(&partition) {
+            return self.conclude(partition, entry, &Err(CommitFailure::Lost));
+        }
+        match self.pending.get_mut(&partition) {
+            Some(newer) => {
+                entry.tickets.append(&mut newer.tickets);
+                newer.tickets = entry.tickets;
+            }
+            None => {
+                self.pending.insert(partition, entry);
+            }
+        }
+    }
+
+    fn conclude(&mut self, partition: TopicPartition, entry: Entry, result: &Result<(), CommitFailure>) {
+        self.outcomes.extend(entry.tickets.into_iter().map(|(ticket, offset)| Committed {
+            ticket,
+            partition: partition.clone(),
+            offset,
+            result: result.clone(),
+        }));
+    }
+
+    fn request(&self, target: &CommitTarget, entries: &BTreeMap<TopicPartition, Entry>) -> OffsetCommitRequest {
+        let mut topics: Vec<OffsetCommitRequestTopic> = Vec::new();
+        for (partition, entry) in entries {
+            let position = OffsetCommitRequestPartition::default()
+                .with_partition_index(partition.partition)
+                .with_committed_offset(entry.offset.0)
+                .with_committed_leader_epoch(entry.leader_epoch.map_or(-1, |epoch| epoch.0))
+                .with_committed_metadata(entry.note.clone().map(StrBytes::from_string));
+            match topics.last_mut().filter(|topic| topic.name.as_str() == partition.topic.as_str()) {
+                Some(topic) => topic.partitions.push(position),
+                None => {
+                    let name = StrBytes::from_string(partition.topic.as_str().to_owned()).into();
+                    topics.push(OffsetCommitRequestTopic::default().with_name(name).with_partitions(vec![position]));
+                }
+            }
+        }
+        OffsetCommitRequest::default()
+            .with_group_id(GroupId(StrBytes::from_string(self.group.clone())))
+            .with_generation_id_or_member_epoch(target.generation)
+            .with_member_id(target.member_id.clone())
+            .with_group_instance_id(target.instance_id.clone())
+            .with_topics(topics)
+    }
+}
+
+enum Verdict {
+    Done,
+    Refused,
+    Again,
+}
+
+fn verdict(code: ErrorCode) -> Verdict {
+    match code {
+        ErrorCode::NONE => Verdict::Done,
+        // Of a generation that is over: the next one decides, unless the member finds that it is lost.
+        ErrorCode::REBALANCE_IN_PROGRESS
+        | ErrorCode::ILLEGAL_GENERATION
+        | ErrorCode::UNKNOWN_MEMBER_ID
+        | ErrorCode::FENCED_INSTANCE_ID => Verdict::Again,
+        code if code.is_retriable() => Verdict::Again,
+        _ => Verdict::Refused,
+    }
+}
+
+const MIN_WAIT: Duration = Duration::from_millis(20);

@@ -1,0 +1,760 @@
+//! One member of a classic group: joins, syncs, heartbeats, gives partitions back, leaves.
+//!
+//! ```text
+//!              ┌───────────────────────── refused, moved, unreachable: after a wait ─────────────────────┐
+//!              ▼                                                                                         │
+//!          Unjoined ──JoinGroup──▶ Joining ──┬─ led by us ─▶ Leading ──topics known──▶ Syncing ──▶ Stable│
+//!              ▲                             └─ led by another ───────────────────────▶ Syncing     │   │
+//!              │                                                                                    │   │
+//!              └── nothing to give back, or given back ◀── another rebalance, revoked, topics changed ──┘
+//!
+//!          any ──leave──▶ Leaving ──▶ Ended          any ──fenced, refused for good──▶ Ended
+//! ```
+//!
+//! Beside the state run three things of their own: the search for the coordinator, the heartbeat, and at most one
+//! revocation. Partitions that are being revoked stay owned, and can be committed, until [`Group::released`] or the
+//! revocation's deadline; only then does the member join again. Whatever asks for a rebalance meanwhile is the same
+//! rejoin.
+//!
+//! A partition goes in one of two ways. *Revoked*: the group waits for us. *Lost*: it did not wait, another member may
+//! have the partition already.
+
+mod commit;
+mod config;
+mod event;
+mod leader;
+mod request;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kafka_protocol::messages::{
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse,
+    SyncGroupRequest, SyncGroupResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::machine::assignor::{Assignor, Rebalance};
+use crate::protocol::error_code::ErrorCode;
+use crate::record::{NodeId, Topic, TopicPartition};
+use crate::retry::{Backoff, ExponentialFullJitter};
+
+pub(crate) use commit::{
+    CommitFailure, CommitReaction, CommitRequest, CommitTarget, CommitTransmit, Commits, Committed,
+};
+pub(crate) use config::GroupConfig;
+pub(crate) use event::{EndReason, GroupEvent, GroupFault, LossCause, RejoinCause};
+
+use leader::Plan;
+
+/// A member of a classic group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    config: GroupConfig,
+    topics: BTreeSet<Topic>,
+    member_id: StrBytes,
+    generation: i32,
+    /// Which of the configuration's offers is made.
+    offer: usize,
+    /// Offers that the group refused in a row.
+    refused_offers: usize,
+    protocol: Option<Arc<dyn Assignor>>,
+    /// What this member may work on, partitions under revocation included.
+    owned: BTreeSet<TopicPartition>,
+    state: State,
+    coordinator: Coordinator,
+    heartbeat: Heartbeat,
+    revocation: Option<Revocation>,
+    rejoin: Option<RejoinCause>,
+    /// As the leader of this generation: what the assignment was made from.
+    led: Option<Led>,
+    failures: u32,
+    last_request: u64,
+    jitter: Jitter,
+    events: VecDeque<GroupEvent>,
+}
+
+#[derive(Debug)]
+enum State {
+    Unjoined { not_before: Instant },
+    Joining { request: RequestId },
+    Leading { plan: Plan },
+    Syncing { request: Option<RequestId>, sync: Box<SyncGroupRequest> },
+    Stable,
+    Leaving { request: Option<RequestId> },
+    Ended,
+}
+
+#[derive(Debug)]
+enum Coordinator {
+    Unknown { not_before: Instant, asked: Option<RequestId> },
+    Known(NodeId),
+}
+
+#[derive(Debug)]
+struct Heartbeat {
+    due: Instant,
+    in_flight: Option<RequestId>,
+    /// When the coordinator was last heard of; the session ends its timeout later.
+    heard: Instant,
+}
+
+#[derive(Debug)]
+struct Revocation {
+    partitions: BTreeSet<TopicPartition>,
+    deadline: Instant,
+}
+
+/// All members' topics, and the partition counts of those that existed.
+#[derive(Debug)]
+struct Led {
+    topics: BTreeSet<Topic>,
+    counts: BTreeMap<Topic, i32>,
+}
+
+/// Names a request; an answer to one that is not waited for any more is ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct RequestId(u64);
+
+/// A request to be sent.
+#[derive(Debug)]
+pub(crate) struct Transmit {
+    pub(crate) id: RequestId,
+    pub(crate) request: GroupRequest,
+    /// How long the answer may take.
+    pub(crate) timeout: Duration,
+}
+
+/// What to ask, and whom.
+#[derive(Debug)]
+pub(crate) enum GroupRequest {
+    /// Find the group's coordinator.
+    FindCoordinator,
+    Join(NodeId, JoinGroupRequest),
+    Sync(NodeId, SyncGroupRequest),
+    Heartbeat(NodeId, HeartbeatRequest),
+    Leave(NodeId, LeaveGroupRequest),
+}
+
+/// A request was not answered.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// Whether trying again, here or elsewhere, is no use.
+    pub(crate) fatal: bool,
+    pub(crate) what: String,
+}
+
+/// Whether positions can be committed now, and in whose name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommitGate {
+    Open(CommitTarget),
+    /// Not now: a rebalance is being completed, or the coordinator is being searched.
+    Held,
+    /// Not any more: this is no member, or owns nothing.
+    Closed,
+}
+
+impl Group {
+    /// A member that will join `topics` at once. `seed` spreads its retries.
+    pub(crate) fn new(now: Instant, config: GroupConfig, topics: impl IntoIterator<Item = Topic>, seed: u64) -> Self {
+        Self {
+            config,
+            topics: topics.into_iter().collect(),
+            member_id: StrBytes::new(),
+            generation: NO_GENERATION,
+            offer: 0,
+            refused_offers: 0,
+            protocol: None,
+            owned: BTreeSet::new(),
+            state: State::Unjoined { not_before: now },
+            coordinator: Coordinator::Unknown { not_before: now, asked: None },
+            heartbeat: Heartbeat { due: now, in_flight: None, heard: now },
+            revocation: None,
+            rejoin: None,
+            led: None,
+            failures: 0,
+            last_request: 0,
+            jitter: Jitter::new(seed),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The coordinator, where it is known.
+    pub(crate) fn coordinator(&self) -> Option<NodeId> {
+        match self.coordinator {
+            Coordinator::Known(node) => Some(node),
+            Coordinator::Unknown { .. } => None,
+        }
+    }
+
+    /// Whether the membership is over.
+    pub(crate) fn is_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// Whether it is between an assignment and the next rebalance.
+    pub(crate) fn is_stable(&self) -> bool {
+        matches!(self.state, State::Stable)
+    }
+
+    /// The next request to send. Ask again until there is none, after every `handle_*`, [`Self::released`] and
+    /// [`Self::leave`].
+    pub(crate) fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        if let Coordinator::Unknown { not_before, asked: None } = self.coordinator
+            && now >= not_before
+            && !self.is_ended()
+        {
+            let id = self.next_request();
+            self.coordinator = Coordinator::Unknown { not_before, asked: Some(id) };
+            return Some(Transmit { id, request: GroupRequest::FindCoordinator, timeout: self.config.request_timeout });
+        }
+        let node = self.coordinator()?;
+        self.transmit_step(now, node).or_else(|| self.transmit_heartbeat(now, node))
+    }
+
+    /// The next thing to tell. Ask again until there is none.
+    pub(crate) fn poll_event(&mut self) -> Option<GroupEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Self::handle_timeout`], unless something else happens before.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let mut next: Option<Instant> = None;
+        let mut at = |time: Instant| next = Some(next.map_or(time, |n| n.min(time)));
+        if self.is_ended() {
+            return None;
+        }
+        if let Coordinator::Unknown { not_before, asked: None } = self.coordinator {
+            at(not_before);
+        }
+        if let State::Unjoined { not_before } = self.state
+            && self.coordinator().is_some()
+            && self.revocation.is_none()
+        {
+            at(not_before);
+        }
+        if self.beats() {
+            if self.heartbeat.in_flight.is_none() && self.coordinator().is_some() {
+                at(self.heartbeat.due);
+            }
+            at(self.session_end());
+        }
+        if let Some(revocation) = &self.revocation {
+            at(revocation.deadline);
+        }
+        next
+    }
+
+    /// Acts on what is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.beats() && now >= self.session_end() {
+            self.lose(LossCause::SessionExpired);
+            self.join_again(now, RejoinCause::Lost);
+        }
+        if let Some(revocation) = &self.revocation
+            && now >= revocation.deadline
+        {
+            let partitions = revocation.partitions.iter().cloned().collect();
+            self.events.push_back(GroupEvent::Fault(GroupFault::RevocationTimedOut { partitions }));
+            self.released(now);
+        }
+    }
+
+    /// The coordinator was found, or asking for it failed.
+    pub(crate) fn handle_coordinator(&mut self, now: Instant, id: RequestId, found: Result<NodeId, Failure>) {
+        let Coordinator::Unknown { asked: Some(asked), .. } = self.coordinator else { return };
+        if asked != id {
+            return;
+        }
+        match found {
+            Ok(node) => self.coordinator = Coordinator::Known(node),
+            Err(failure) if failure.fatal => self.end(EndReason::Failed { what: failure.what }),
+            Err(failure) => {
+                let not_before = now + self.wait();
+                self.coordinator = Coordinator::Unknown { not_before, asked: None };
+                self.events.push_back(GroupEvent::Fault(GroupFault::Unreachable { what: failure.what }));
+            }
+        }
+    }
+
+    /// A request was not answered: the coordinator may be gone.
+    pub(crate) fn handle_failure(&mut self, now: Instant, id: RequestId, failure: Failure) {
+        if !self.take(id) {
+            return;
+        }
+        if failure.fatal {
+            return self.end(EndReason::Failed { what: failure.what });
+        }
+        self.events.push_back(GroupEvent::Fault(GroupFault::Unreachable { what: failure.what }));
+        let not_before = now + self.wait();
+        self.coordinator = Coordinator::Unknown { not_before, asked: None };
+        match self.state {
+            State::Joining { .. } | State::Syncing { .. } => {
+                // Until now the broker held our request, which keeps a member alive.
+                self.heartbeat.heard = now;
+                self.state = State::Unjoined { not_before };
+            }
+            State::Leaving { .. } => self.end(EndReason::Left),
+            _ => {}
+        }
+    }
+
+    /// The coordinator is elsewhere, as another request learned.
+    pub(crate) fn coordinator_moved(&mut self, now: Instant, node: NodeId) {
+        if self.coordinator() == Some(node) {
+            let not_before = now + self.wait();
+            self.coordinator = Coordinator::Unknown { not_before, asked: None };
+        }
+    }
+
+    /// The answer to a JoinGroup.
+    pub(crate) fn handle_join(&mut self, now: Instant, id: RequestId, response: JoinGroupResponse) {
+        if !matches!(self.state, State::Joining { request } if request == id) {
+            return;
+        }
+        self.heartbeat.heard = now;
+        match ErrorCode(response.error_code) {
+            ErrorCode::NONE => self.joined(now, response),
+            // KIP-394: the broker wants a join only from members that can be found again.
+            ErrorCode::MEMBER_ID_REQUIRED => {
+                self.member_id = response.member_id;
+                self.state = State::Unjoined { not_before: now };
+            }
+            ErrorCode::INCONSISTENT_GROUP_PROTOCOL => self.offer_refused(now),
+            code => self.refused(now, "JoinGroup", code),
+        }
+    }
+
+    /// What is known of the topics that [`GroupEvent::NeedTopics`] asked for; those that do not exist are left out.
+    pub(crate) fn handle_topics(&mut self, counts: BTreeMap<Topic, i32>) {
+        let State::Leading { plan } = &self.state else { return };
+        let missing: Vec<_> = self.topics.iter().filter(|topic| !counts.contains_key(*topic)).cloned().collect();
+        if !missing.is_empty() {
+            self.events.push_back(GroupEvent::Fault(GroupFault::TopicsMissing { topics: missing }));
+        }
+        let assignments = match plan.assign(&counts) {
+            Ok(assignments) => assignments,
+            Err(what) => return self.end(EndReason::Failed { what }),
+        };
+        let sync = self.sync_request(assignments);
+        self.led = Some(Led { topics: plan.topics(), counts });
+        self.state = State::Syncing { request: None, sync: Box::new(sync) };
+    }
+
+    /// Partition counts as metadata has them now. Where they differ from those that the assignment was made from, its
+    /// leader asks for another.
+    pub(crate) fn handle_counts(&mut self, now: Instant, count_of: impl Fn(&str) -> Option<i32>) {
+        let Some(led) = &self.led else { return };
+        if !self.is_stable() {
+            return;
+        }
+        // A topic that vanished from view is not a reason: metadata may be in between two states.
+        let changed = |topic: &Topic| count_of(topic).is_some_and(|count| led.counts.get(topic) != Some(&count));
+        if led.topics.iter().any(changed) {
+            self.join_again(now, RejoinCause::TopicsChanged);
+        }
+    }
+
+    /// The topics whose partition counts this member watches for the group: those of all members where it leads.
+    pub(crate) fn watched_topics(&self) -> BTreeSet<Topic> {
+        let led = self.led.iter().flat_map(|led| &led.topics);
+        self.topics.iter().chain(led).cloned().collect()
+    }
+
+    /// The answer to a SyncGroup.
+    pub(crate) fn handle_sync(&mut self, now: Instant, id: RequestId, response: SyncGroupResponse) {
+        if !matches!(self.state, State::Syncing { request: Some(request), .. } if request == id) {
+            return;
+        }
+        self.heartbeat.heard = now;
+        match ErrorCode(response.error_code) {
+            ErrorCode::NONE => self.assigned(now, &response),
+            code => self.refused(now, "SyncGroup", code),
+        }
+    }
+
+    /// The answer to a heartbeat.
+    pub(crate) fn handle_heartbeat(&mut self, now: Instant, id: RequestId, response: &HeartbeatResponse) {
+        if self.heartbeat.in_flight != Some(id) {
+            return;
+        }
+        self.heartbeat.in_flight = None;
+        match ErrorCode(response.error_code) {
+            ErrorCode::NONE => {
+                self.heartbeat.heard = now;
+                self.failures = 0;
+            }
+            ErrorCode::REBALANCE_IN_PROGRESS => {
+                self.heartbeat.heard = now;
+                self.join_again(now, RejoinCause::Rebalance);
+            }
+            code => self.refused(now, "Heartbeat", code),
+        }
+    }
+
+    /// The answer to a LeaveGroup, whatever it is: there is nothing left to do.
+    pub(crate) fn handle_leave(&mut self, id: RequestId, _response: &LeaveGroupResponse) {
+        if matches!(self.state, State::Leaving { request: Some(request) } if request == id) {
+            self.end(EndReason::Left);
+        }
+    }
+
+    /// The partitions under revocation are let go of.
+    pub(crate) fn released(&mut self, now: Instant) {
+        let Some(revocation) = self.revocation.take() else { return };
+        self.owned.retain(|partition| !revocation.partitions.contains(partition));
+        self.events.push_back(GroupEvent::Released { partitions: revocation.partitions.into_iter().collect() });
+        self.advance(now);
+    }
+
+    /// What an answer to a commit says of the group.
+    pub(crate) fn handle_commit_reaction(&mut self, now: Instant, reaction: &CommitReaction) {
+        let Some(target) = &reaction.target else { return };
+        if reaction.moved {
+            self.coordinator_moved(now, target.node);
+        }
+        if reaction.rebalance {
+            self.join_again(now, RejoinCause::Rebalance);
+        }
+        if let Some(code) = reaction.fenced {
+            // A member that has moved on since is not meant: the commit is made again in its new name.
+            let meant = target.member_id == self.member_id && target.generation == self.generation;
+            if meant && (self.is_stable() || code == ErrorCode::FENCED_INSTANCE_ID) {
+                self.refused(now, "OffsetCommit", code);
+            }
+        }
+    }
+
+    /// Whether and as whom to commit now.
+    ///
+    /// Brokers take commits of the last generation while members are joining, and refuse them only while an
+    /// assignment is being made: so a member that waits for slower ones can go on with what it keeps.
+    pub(crate) fn commit_gate(&self) -> CommitGate {
+        if self.generation == NO_GENERATION || self.owned.is_empty() {
+            return CommitGate::Closed;
+        }
+        match (&self.state, self.coordinator()) {
+            (State::Leaving { .. } | State::Ended, _) => CommitGate::Closed,
+            (State::Stable | State::Unjoined { .. } | State::Joining { .. }, Some(node)) => {
+                CommitGate::Open(CommitTarget {
+                    node,
+                    member_id: self.member_id.clone(),
+                    generation: self.generation,
+                    instance_id: self.config.instance_id.clone(),
+                })
+            }
+            _ => CommitGate::Held,
+        }
+    }
+
+    /// Leaves the group. What is owned is let go of without an event.
+    pub(crate) fn leave(&mut self) {
+        if self.is_ended() || matches!(self.state, State::Leaving { .. }) {
+            return;
+        }
+        self.revocation = None;
+        self.rejoin = None;
+        self.owned.clear();
+        self.heartbeat.in_flight = None;
+        if self.member_id.is_empty() {
+            return self.end(EndReason::Left);
+        }
+        self.state = State::Leaving { request: None };
+    }
+
+    fn transmit_step(&mut self, now: Instant, node: NodeId) -> Option<Transmit> {
+        let id = RequestId(self.last_request + 1);
+        let patient = self.config.revocation_timeout + JOIN_SLACK;
+        let (request, timeout) = match &mut self.state {
+            State::Unjoined { not_before } if now >= *not_before && self.revocation.is_none() => {
+                if self.must_give_back_first() {
+                    self.revoke(now, self.owned.clone());
+                    return None;
+                }
+                let cause = self.rejoin.take();
+                let join = match self.join_request(cause) {
+                    Ok(join) => join,
+                    Err(error) => {
+                        self.end(EndReason::Failed { what: error.to_string() });
+                        return None;
+                    }
+                };
+                self.state = State::Joining { request: id };
+                self.heartbeat.in_flight = None;
+                (GroupRequest::Join(node, join), patient)
+            }
+            State::Syncing { request: request @ None, sync } => {
+                *request = Some(id);
+                (GroupRequest::Sync(node, (**sync).clone()), patient)
+            }
+            State::Leaving { request: request @ None } => {
+                *request = Some(id);
+                (GroupRequest::Leave(node, self.leave_request()), self.config.request_timeout)
+            }
+            _ => return None,
+        };
+        self.last_request += 1;
+        Some(Transmit { id, request, timeout })
+    }
+
+    fn transmit_heartbeat(&mut self, now: Instant, node: NodeId) -> Option<Transmit> {
+        if !self.beats() || self.heartbeat.in_flight.is_some() || now < self.heartbeat.due {
+            return None;
+        }
+        let id = self.next_request();
+        self.heartbeat.in_flight = Some(id);
+        self.heartbeat.due = now + self.config.heartbeat_interval;
+        // A coordinator that is silent is left while there is still time to find another one.
+        let timeout = self.config.request_timeout.min(self.config.session_timeout / 3);
+        Some(Transmit { id, request: GroupRequest::Heartbeat(node, self.heartbeat_request()), timeout })
+    }
+
+    /// Whether heartbeats are due: in JoinGroup and SyncGroup the broker holds our request and knows that we live.
+    fn beats(&self) -> bool {
+        match self.state {
+            State::Stable | State::Leading { .. } => true,
+            // Between two joins, for what is still owned.
+            State::Unjoined { .. } => self.generation != NO_GENERATION && !self.owned.is_empty(),
+            _ => false,
+        }
+    }
+
+    fn session_end(&self) -> Instant {
+        self.heartbeat.heard + self.config.session_timeout
+    }
+
+    fn joined(&mut self, now: Instant, response: JoinGroupResponse) {
+        let name = response.protocol_name.as_deref().unwrap_or_default();
+        let Some(protocol) = self.config.offers[self.offer].iter().find(|p| p.name() == name).cloned() else {
+            self.events.push_back(GroupEvent::Fault(GroupFault::UnknownAssignor { name: name.to_owned() }));
+            let not_before = now + self.wait();
+            self.state = State::Unjoined { not_before };
+            return;
+        };
+        if self.offer > 0 && self.protocol.as_ref().is_none_or(|known| known.name() != name) {
+            let wanted = self.config.offers[0].iter().map(|p| p.name().to_owned()).collect();
+            let used = name.to_owned();
+            self.events.push_back(GroupEvent::Fault(GroupFault::OtherAssignor { wanted, used }));
+        }
+        self.refused_offers = 0;
+        self.failures = 0;
+        self.protocol = Some(protocol.clone());
+        self.generation = response.generation_id;
+        self.member_id = response.member_id.clone();
+        self.led = None;
+        self.heartbeat.due = now + self.config.heartbeat_interval;
+        // KIP-814: a static leader that comes back is told to leave the assignment as it is.
+        if response.leader != response.member_id || response.skip_assignment {
+            let sync = self.sync_request(Vec::new());
+            self.state = State::Syncing { request: None, sync: Box::new(sync) };
+            return;
+        }
+        let (plan, faults) = Plan::new(protocol, &response);
+        self.events.extend(faults.into_iter().map(GroupEvent::Fault));
+        self.events.push_back(GroupEvent::NeedTopics { topics: plan.topics().into_iter().collect() });
+        self.state = State::Leading { plan };
+    }
+
+    fn assigned(&mut self, now: Instant, response: &SyncGroupResponse) {
+        self.failures = 0;
+        self.state = State::Stable;
+        self.heartbeat.due = now + self.config.heartbeat_interval;
+        let assigned = request::decode_assignment(&response.assignment).unwrap_or_else(|what| {
+            self.events.push_back(GroupEvent::Fault(GroupFault::MalformedAssignment { what }));
+            BTreeSet::new()
+        });
+        let (assigned, foreign): (BTreeSet<_>, BTreeSet<_>) =
+            assigned.into_iter().partition(|partition| self.topics.contains(&partition.topic));
+        if !foreign.is_empty() {
+            let partitions = foreign.into_iter().collect();
+            self.events.push_back(GroupEvent::Fault(GroupFault::ForeignPartitions { partitions }));
+        }
+        let revoked: BTreeSet<_> = self.owned.difference(&assigned).cloned().collect();
+        let added: Vec<_> = assigned.difference(&self.owned).cloned().collect();
+        self.owned.extend(added.iter().cloned());
+        self.events.push_back(GroupEvent::Assigned { generation: self.generation, added });
+        if !revoked.is_empty() {
+            // KIP-429: what is revoked goes to its next owner only by another rebalance.
+            self.rejoin = Some(RejoinCause::Revoked);
+            self.revoke(now, revoked);
+        }
+    }
+
+    fn join_again(&mut self, now: Instant, cause: RejoinCause) {
+        match self.state {
+            State::Stable => {
+                self.rejoin.get_or_insert(cause);
+                self.advance(now);
+            }
+            State::Leading { .. } => self.state = State::Unjoined { not_before: now },
+            _ => {}
+        }
+    }
+
+    /// From stable on to the next join, once nothing stands in the way.
+    fn advance(&mut self, now: Instant) {
+        if !self.is_stable() || self.revocation.is_some() || self.rejoin.is_none() {
+            return;
+        }
+        if self.must_give_back_first() {
+            return self.revoke(now, self.owned.clone());
+        }
+        self.state = State::Unjoined { not_before: now };
+    }
+
+    /// Eager assignors deal all partitions anew, so a member comes with empty hands.
+    fn must_give_back_first(&self) -> bool {
+        let mut bound = self.protocol.iter().chain(&self.config.offers[self.offer]);
+        !self.owned.is_empty() && bound.any(|assignor| assignor.rebalance() == Rebalance::Eager)
+    }
+
+    fn revoke(&mut self, now: Instant, partitions: BTreeSet<TopicPartition>) {
+        let told = partitions.iter().cloned().collect();
+        let deadline = now + self.config.revocation_timeout;
+        self.revocation = Some(Revocation { partitions, deadline });
+        self.events.push_back(GroupEvent::Revoked { partitions: told });
+    }
+
+    /// All that is owned is gone: another member may have it already.
+    fn lose(&mut self, cause: LossCause) {
+        self.revocation = None;
+        self.led = None;
+        let partitions: Vec<_> = std::mem::take(&mut self.owned).into_iter().collect();
+        if !partitions.is_empty() {
+            self.events.push_back(GroupEvent::Lost { partitions, cause });
+        }
+    }
+
+    /// The group refused the assignors that were offered: it runs others.
+    fn offer_refused(&mut self, now: Instant) {
+        self.refused_offers += 1;
+        if self.refused_offers >= self.config.offers.len() {
+            let offered = self.config.offers.iter().flatten().map(|p| p.name().to_owned()).collect();
+            return self.end(EndReason::NoCommonAssignor { offered });
+        }
+        self.offer = (self.offer + 1) % self.config.offers.len();
+        self.state = State::Unjoined { not_before: now };
+    }
+
+    /// A broker's refusal, the same for every request of the group protocol.
+    fn refused(&mut self, now: Instant, api: &'static str, code: ErrorCode) {
+        match code {
+            ErrorCode::UNKNOWN_MEMBER_ID => {
+                self.member_id = StrBytes::new();
+                self.expelled(now, api, code);
+            }
+            ErrorCode::ILLEGAL_GENERATION => self.expelled(now, api, code),
+            ErrorCode::REBALANCE_IN_PROGRESS => self.again_after(now, Duration::ZERO),
+            ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE => {
+                let wait = self.wait();
+                self.coordinator = Coordinator::Unknown { not_before: now + wait, asked: None };
+                self.again_after(now, wait);
+            }
+            ErrorCode::FENCED_INSTANCE_ID => {
+                self.lose(LossCause::Refused { api, code });
+                self.end(EndReason::Fenced);
+            }
+            ErrorCode::GROUP_MAX_SIZE_REACHED
+            | ErrorCode::INVALID_SESSION_TIMEOUT
+            | ErrorCode::INVALID_GROUP_ID
+            | ErrorCode::GROUP_AUTHORIZATION_FAILED
+            | ErrorCode::UNSUPPORTED_VERSION
+            | ErrorCode::INVALID_REQUEST => {
+                self.lose(LossCause::Refused { api, code });
+                self.end(EndReason::Refused { api, code });
+            }
+            code => {
+                let wait = self.wait();
+                if code != ErrorCode::COORDINATOR_LOAD_IN_PROGRESS {
+                    self.events.push_back(GroupEvent::Fault(GroupFault::Refused { api, code }));
+                }
+                self.again_after(now, wait);
+            }
+        }
+    }
+
+    /// The member or its generation is not known any more.
+    fn expelled(&mut self, now: Instant, api: &'static str, code: ErrorCode) {
+        self.generation = NO_GENERATION;
+        self.lose(LossCause::Refused { api, code });
+        self.rejoin = None;
+        self.heartbeat.in_flight = None;
+        // The first time at once; a group that keeps saying so is asked more slowly.
+        let wait = if self.failures == 0 { Duration::ZERO } else { self.wait() };
+        self.failures += 1;
+        if !matches!(self.state, State::Leaving { .. } | State::Ended) {
+            self.state = State::Unjoined { not_before: now + wait };
+        }
+    }
+
+    /// Repeats the step of the join that was refused. A stable member stays what it is; its heartbeat comes again.
+    fn again_after(&mut self, now: Instant, wait: Duration) {
+        if matches!(self.state, State::Joining { .. } | State::Syncing { .. }) {
+            self.state = State::Unjoined { not_before: now + wait };
+        }
+    }
+
+    /// Ends the wait for this request; `false` if nobody waits for it.
+    fn take(&mut self, id: RequestId) -> bool {
+        if self.heartbeat.in_flight == Some(id) {
+            self.heartbeat.in_flight = None;
+            return true;
+        }
+        match self.state {
+            State::Joining { request }
+            | State::Syncing { request: Some(request), .. }
+            | State::Leaving { request: Some(request) } => request == id,
+            _ => false,
+        }
+    }
+
+    fn end(&mut self, reason: EndReason) {
+        self.lose(LossCause::Ended);
+        self.state = State::Ended;
+        self.heartbeat.in_flight = None;
+        self.events.push_back(GroupEvent::Ended { reason });
+    }
+
+    fn wait(&mut self) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        // Never nothing: a broker that refuses at once would be asked in a loop.
+        self.config.backoff.delay(self.failures, self.jitter.next()).max(MIN_WAIT)
+    }
+
+    fn next_request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId(self.last_request)
+    }
+}
+
+/// Uniform numbers in `[0, 1)` from a seed (xorshift64*): enough to spread retries.
+#[derive(Debug)]
+pub(crate) struct Jitter(u64);
+
+impl Jitter {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
+        // 53 bits fit a double exactly.
+        bits as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Waits between attempts to reach or join a group: 100 ms doubling to 5 s.
+pub(crate) const GROUP_BACKOFF: ExponentialFullJitter =
+    ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(5) };
+const MIN_WAIT: Duration = Duration::from_millis(20);
+/// The broker answers a join at the rebalance timeout at the latest; the answer needs a moment more (as in Java).
+const JOIN_SLACK: Duration = Duration::from_secs(5);
+/// Of a member that has not been given one.
+const NO_GENERATION: i32 = -1;
+
+#[cfg(test)]
+mod tests;

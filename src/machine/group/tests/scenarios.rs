@@ -1,0 +1,566 @@
+//! What members do when others come, go, die and are slow.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::super::*;
+use super::coordinator::Phase;
+use super::world::World;
+use crate::machine::assignor::{Range, RoundRobin};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn eager() -> GroupConfig {
+    GroupConfig { offers: vec![vec![Arc::new(RoundRobin)]], ..World::config() }
+}
+
+#[test]
+fn a_member_alone_gets_everything() {
+    let mut world = World::new(6);
+    world.join();
+    world.settle();
+    assert_eq!(world.shares(), [6]);
+    // One for the id, one to join.
+    assert_eq!(world.coordinator.joins, 2);
+    world.run(60 * SECOND);
+    assert_eq!((world.coordinator.rebalances, world.repeats), (1, 0));
+}
+
+#[test]
+fn members_that_come_share_and_what_stays_is_never_taken_away() {
+    let mut world = World::new(6);
+    let first = world.join();
+    world.settle();
+    let second = world.join();
+    world.settle();
+    world.run(SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [3, 3]);
+    assert_eq!(world.nodes[first].revoked(), 1);
+    let third = world.join();
+    world.run(SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [2, 2, 2]);
+    assert_eq!([first, second, third].map(|node| world.nodes[node].lost()), [0, 0, 0]);
+    assert_eq!(world.repeats, 0);
+    world.run(10 * SECOND);
+    assert!(world.handled.values().all(|handled| *handled > 100), "{:?}", world.handled);
+}
+
+#[test]
+fn eager_members_give_everything_back_before_they_join() {
+    let mut world = World::new(6);
+    let first = world.join_with(eager(), &["orders"]);
+    world.settle();
+    world.join_with(eager(), &["orders"]);
+    world.run(5 * SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [3, 3]);
+    let revoked = world.nodes[first].told.iter().find_map(|event| match event {
+        GroupEvent::Revoked { partitions } => Some(partitions.len()),
+        _ => None,
+    });
+    assert_eq!((revoked, world.repeats), (Some(6), 0));
+}
+
+#[test]
+fn what_a_member_leaves_goes_to_the_others_at_once() {
+    let mut world = World::new(6);
+    world.join();
+    let second = world.join();
+    world.run(SECOND);
+    world.settle();
+    world.leave(second);
+    world.run_until(5 * SECOND, "taken over", |world| world.shares() == [6, 0]);
+    assert_eq!(world.nodes[second].end(), Some(&EndReason::Left));
+    assert_eq!(world.nodes[0].lost(), 0);
+}
+
+#[test]
+fn what_a_dead_member_had_goes_to_the_others_after_its_session() {
+    let mut world = World::new(6);
+    world.join();
+    let second = world.join();
+    world.run(SECOND);
+    world.settle();
+    world.kill(second);
+    let died = world.now;
+    world.run_until(20 * SECOND, "taken over", |world| world.nodes[0].owns.len() == 6);
+    assert!(world.now - died >= 7 * SECOND);
+    assert!(world.repeats <= 6, "only what was uncommitted runs again: {}", world.repeats);
+}
+
+/// Heartbeats between messages alone cost a slow handler its membership (kafkajs#1083).
+#[test]
+fn a_handler_of_three_session_timeouts_keeps_its_membership() {
+    let mut world = World::new(2);
+    world.join();
+    world.settle();
+    world.work_every = 35 * SECOND;
+    world.run(120 * SECOND);
+    assert_eq!((world.nodes[0].lost(), world.coordinator.rebalances), (0, 1));
+}
+
+#[test]
+fn a_revocation_is_waited_for_and_what_it_commits_is_seen_by_the_next_owner() {
+    let mut world = World::new(2);
+    world.join();
+    world.settle();
+    world.nodes[0].handler = 20 * SECOND;
+    let second = world.join();
+    world.run(15 * SECOND);
+    assert_eq!(world.nodes[second].owns.len(), 0);
+    world.run_until(20 * SECOND, "handed over", |world| world.nodes[second].owns.len() == 1);
+    world.run(SECOND);
+    assert_eq!((world.repeats, world.nodes[0].lost()), (0, 0));
+}
+
+#[test]
+fn what_is_kept_is_committed_while_others_are_waited_for() {
+    let mut world = World::new(6);
+    world.join();
+    world.join();
+    world.run(SECOND);
+    world.settle();
+    // The third member makes the second give something back, slowly; the first waits in its JoinGroup.
+    world.nodes[1].handler = 30 * SECOND;
+    world.join();
+    world.run(10 * SECOND);
+    let before = world.coordinator.committed.clone();
+    assert!(matches!(world.coordinator.phase, Phase::Joining { .. }), "{:?}", world.coordinator.phase);
+    world.run(5 * SECOND);
+    let moved = world.nodes[0].owns.keys().filter(|p| world.coordinator.committed.get(p) > before.get(p)).count();
+    assert!(moved > 0, "{}", world.picture());
+    world.run(30 * SECOND);
+    world.settle();
+    assert_eq!(world.repeats, 0);
+}
+
+#[test]
+fn a_revocation_that_is_never_answered_ends_at_its_deadline_and_says_so() {
+    let mut world = World::new(2);
+    let config = GroupConfig { revocation_timeout: 5 * SECOND, ..World::config() };
+    world.join_with(config.clone(), &["orders"]);
+    world.settle();
+    world.nodes[0].handler = 3600 * SECOND;
+    world.join_with(config, &["orders"]);
+    world.run_until(10 * SECOND, "let go", |world| world.shares() == [1, 1]);
+    assert!(matches!(world.nodes[0].faults()[..], [GroupFault::RevocationTimedOut { .. }]));
+}
+
+/// A member that went on after UNKNOWN_MEMBER_ID worked as a zombie (kafkajs#1474, franz-go 1.21.3).
+#[test]
+fn an_expelled_member_loses_everything_at_once_and_joins_again() {
+    let mut world = World::new(2);
+    world.join();
+    world.settle();
+    world.run(SECOND);
+    let id = world.nodes[0].group.member_id.to_string();
+    world.coordinator.expel(world.now, &id);
+    // The next commit says so, long before the next heartbeat.
+    world.run_until(SECOND, "lost", |world| world.nodes[0].lost() == 1);
+    world.settle();
+    assert_ne!(world.nodes[0].group.member_id.to_string(), id);
+    assert_eq!(world.nodes[0].revoked(), 0);
+}
+
+#[test]
+fn a_member_that_is_cut_off_gives_up_when_its_session_is_over() {
+    let mut world = World::new(2);
+    world.join();
+    let second = world.join();
+    world.run(SECOND);
+    world.settle();
+    world.nodes[second].cut = true;
+    world.run_until(14 * SECOND, "gave up", |world| world.nodes[second].owns.is_empty());
+    world.run(5 * SECOND);
+    assert_eq!(world.nodes[0].owns.len(), 2);
+    world.nodes[second].cut = false;
+    world.run(60 * SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [1, 1]);
+}
+
+#[test]
+fn a_coordinator_that_moves_costs_nothing_but_time() {
+    let mut world = World::new(4);
+    world.join();
+    world.join();
+    world.run(SECOND);
+    world.settle();
+    let rebalances = world.coordinator.rebalances;
+    world.coordinator.refuse = Some(ErrorCode::NOT_COORDINATOR);
+    world.run(3 * SECOND);
+    world.coordinator.refuse = Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    world.run(2 * SECOND);
+    world.coordinator.refuse = None;
+    world.run(10 * SECOND);
+    world.settle();
+    assert_eq!(world.coordinator.rebalances, rebalances);
+    assert_eq!((world.nodes[0].lost(), world.nodes[1].lost(), world.repeats), (0, 0, 0));
+    assert!(world.nodes.iter().all(|node| node.outcomes.iter().all(|outcome| outcome.result.is_ok())));
+}
+
+#[test]
+fn a_coordinator_that_restarts_in_the_middle_of_a_join_is_joined_again() {
+    let mut world = World::new(4);
+    world.join();
+    world.settle();
+    world.nodes[0].handler = 3 * SECOND;
+    world.join();
+    world.run(SECOND);
+    world.coordinator.restart(world.now);
+    world.run(400 * SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [2, 2]);
+}
+
+/// A commit in the middle of a rebalance made members join again and again (platformatic#268, #370).
+#[test]
+fn twenty_members_that_commit_all_the_time_rebalance_no_more_than_needed() {
+    let mut world = World::new(40);
+    world.work_every = Duration::from_millis(20);
+    for _ in 0..20 {
+        world.join();
+    }
+    world.run(10 * SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [2; 20]);
+    world.run(10 * SECOND);
+    // Each needs an id, a join, and at most one more for each of a few rounds.
+    assert!(world.coordinator.joins <= 20 * 6, "{}", world.coordinator.joins);
+    assert_eq!(world.repeats, 0);
+}
+
+#[test]
+fn new_partitions_make_the_leader_ask_for_a_rebalance_once() {
+    let mut world = World::new(2);
+    world.join();
+    world.join();
+    world.run(SECOND);
+    world.settle();
+    let before = world.coordinator.rebalances;
+    world.counts.insert("orders".into(), 6);
+    for node in 0..2 {
+        let (now, counts) = (world.now, world.counts.clone());
+        world.nodes[node].group.handle_counts(now, |topic| counts.get(topic).copied());
+    }
+    world.run(SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [3, 3]);
+    assert_eq!(world.coordinator.rebalances, before + 1);
+    let (now, counts) = (world.now, world.counts.clone());
+    world.nodes[0].group.handle_counts(now, |topic| counts.get(topic).copied());
+    world.run(SECOND);
+    assert_eq!(world.coordinator.rebalances, before + 1);
+}
+
+#[test]
+fn a_topic_that_appears_later_is_assigned() {
+    let mut world = World::new(2);
+    world.join_with(World::config(), &["orders", "orders-retry-1"]);
+    world.settle();
+    assert!(matches!(world.nodes[0].faults()[..], [GroupFault::TopicsMissing { .. }]));
+    world.counts.insert("orders-retry-1".into(), 2);
+    let (now, counts) = (world.now, world.counts.clone());
+    world.nodes[0].group.handle_counts(now, |topic| counts.get(topic).copied());
+    world.settle();
+    assert_eq!(world.shares(), [4]);
+}
+
+/// Node has a member for each level of a ladder, so subscriptions differ within a group.
+#[test]
+fn members_with_different_topics_get_their_own_alone() {
+    let mut world = World::new(3);
+    world.counts.insert("retry".into(), 3);
+    world.join_with(eager(), &["orders"]);
+    world.join_with(eager(), &["retry"]);
+    world.join_with(eager(), &["orders", "retry"]);
+    world.run(SECOND);
+    world.settle();
+    for (node, topics) in [(0, "orders"), (1, "retry")] {
+        assert!(world.nodes[node].owns.keys().all(|partition| partition.topic == topics));
+    }
+}
+
+#[test]
+fn a_group_that_runs_another_assignor_is_joined_with_that() {
+    let mut world = World::new(4);
+    let node_like = GroupConfig { plain_subscription: true, ..eager() };
+    world.join_with(node_like, &["orders"]);
+    world.settle();
+    let ours = world.join();
+    world.run(5 * SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [2, 2]);
+    let expected = GroupFault::OtherAssignor { wanted: vec!["cooperative-sticky".into()], used: "roundrobin".into() };
+    assert_eq!(world.nodes[ours].faults(), [&expected]);
+}
+
+#[test]
+fn a_group_with_no_assignor_in_common_is_not_joined() {
+    let mut world = World::new(4);
+    world.join_with(eager(), &["orders"]);
+    world.settle();
+    let config = GroupConfig { offers: vec![vec![Arc::new(Range)]], ..World::config() };
+    let ours = world.join_with(config, &["orders"]);
+    world.run(5 * SECOND);
+    assert_eq!(world.nodes[ours].end(), Some(&EndReason::NoCommonAssignor { offered: vec!["range".into()] }));
+    assert_eq!(world.shares(), [4, 0]);
+}
+
+/// A fixed id used twice: one fences the other, and silence followed (jitsu#1491).
+#[test]
+fn a_fenced_member_ends_loudly() {
+    let mut world = World::new(2);
+    world.join();
+    world.settle();
+    world.coordinator.refuse = Some(ErrorCode::FENCED_INSTANCE_ID);
+    world.run(5 * SECOND);
+    assert_eq!(world.nodes[0].end(), Some(&EndReason::Fenced));
+    assert_eq!((world.nodes[0].lost(), world.shares()), (1, vec![0]));
+}
+
+/// The heartbeat's timer was not set again after an error that is not the group's (platformatic#376).
+#[test]
+fn an_error_that_means_nothing_to_the_group_does_not_stop_heartbeats() {
+    let mut world = World::new(2);
+    world.join();
+    world.settle();
+    world.coordinator.refuse = Some(ErrorCode::UNKNOWN_SERVER_ERROR);
+    world.run(5 * SECOND);
+    world.coordinator.refuse = None;
+    world.run(60 * SECOND);
+    assert_eq!((world.nodes[0].lost(), world.coordinator.rebalances), (0, 1));
+}
+
+/// A member of a platformatic leader got partitions of topics that it never asked for.
+#[test]
+fn foreign_partitions_are_reported_and_left_alone() {
+    let now = Instant::now();
+    let mut group = Group::new(now, World::config(), [Topic::from("orders")], 1);
+    let (id, _) = joined(&mut group, now, "somebody else");
+    let partitions = vec![TopicPartition::new("orders", 1), TopicPartition::new("payments", 0)];
+    let assignment = crate::protocol::subscription::Assignment { partitions, user_data: None }.encode(0).unwrap();
+    group.handle_sync(now, id, SyncGroupResponse::default().with_assignment(assignment));
+    let events: Vec<_> = std::iter::from_fn(|| group.poll_event()).collect();
+    let foreign = GroupFault::ForeignPartitions { partitions: vec![TopicPartition::new("payments", 0)] };
+    let added = vec![TopicPartition::new("orders", 1)];
+    assert_eq!(events, [GroupEvent::Fault(foreign), GroupEvent::Assigned { generation: 4, added }]);
+}
+
+#[test]
+fn an_empty_or_malformed_assignment_is_an_assignment_of_nothing() {
+    for (bytes, faults) in [(&b""[..], 0), (&b"\x00\x00\xff"[..], 1)] {
+        let now = Instant::now();
+        let mut group = Group::new(now, World::config(), [Topic::from("orders")], 1);
+        let (id, _) = joined(&mut group, now, "somebody else");
+        group.handle_sync(now, id, SyncGroupResponse::default().with_assignment(bytes::Bytes::from_static(bytes)));
+        let events: Vec<_> = std::iter::from_fn(|| group.poll_event()).collect();
+        assert_eq!(events.len(), faults + 1);
+        assert_eq!(events.last(), Some(&GroupEvent::Assigned { generation: 4, added: vec![] }));
+        assert!(group.is_stable());
+    }
+}
+
+/// A strict leader throws over, or assigns nothing to, a member that writes version 1 without owned partitions.
+#[test]
+fn a_leader_reads_subscriptions_that_end_early_and_serves_the_union_of_topics() {
+    use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
+
+    let now = Instant::now();
+    let mut group = Group::new(now, eager(), [Topic::from("orders")], 1);
+    join(&mut group, now);
+    let id = transmit(&mut group, now).id;
+    let early = bytes::Bytes::from_static(b"\x00\x01\x00\x00\x00\x01\x00\x05retry\xff\xff\xff\xff");
+    let mut ours = bytes::Bytes::from_static(b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff");
+    let members =
+        [("me", &mut ours), ("node", &mut early.clone()), ("broken", &mut bytes::Bytes::from_static(b"\xff"))].map(
+            |(id, metadata)| {
+                JoinGroupResponseMember::default()
+                    .with_member_id(StrBytes::from_static_str(id))
+                    .with_metadata(std::mem::take(metadata))
+            },
+        );
+    let response = join_response("me").with_protocol_name(Some(StrBytes::from_static_str("roundrobin")));
+    group.handle_join(now, id, response.with_members(members.to_vec()));
+    let events: Vec<_> = std::iter::from_fn(|| group.poll_event()).collect();
+    assert!(
+        matches!(&events[0], GroupEvent::Fault(GroupFault::MalformedSubscription { member, .. }) if member == "broken")
+    );
+    assert_eq!(events[1], GroupEvent::NeedTopics { topics: vec!["orders".into(), "retry".into()] });
+    group.handle_topics([("orders".into(), 1), ("retry".into(), 2)].into());
+    let GroupRequest::Sync(_, sync) = transmit(&mut group, now).request else { panic!("not a sync") };
+    let mut given: Vec<_> = sync
+        .assignments
+        .iter()
+        .map(|a| (a.member_id.to_string(), request::decode_assignment(&a.assignment).unwrap().len()))
+        .collect();
+    given.sort();
+    assert_eq!(given, [("broken".into(), 0), ("me".into(), 1), ("node".into(), 2)]);
+}
+
+#[test]
+fn answers_that_nobody_waits_for_any_more_are_ignored() {
+    let now = Instant::now();
+    let mut group = Group::new(now, World::config(), [Topic::from("orders")], 1);
+    let (sync, join) = joined(&mut group, now, "somebody else");
+    group.handle_join(now, join, join_response("me"));
+    group.handle_heartbeat(now, join, &HeartbeatResponse::default().with_error_code(25));
+    group.handle_failure(now, join, Failure { fatal: true, what: "late".into() });
+    group.handle_sync(now, sync, SyncGroupResponse::default());
+    group.handle_sync(now, sync, SyncGroupResponse::default().with_error_code(25));
+    assert!(group.is_stable());
+    assert_eq!(group.poll_event(), Some(GroupEvent::Assigned { generation: 4, added: vec![] }));
+    assert_eq!(group.poll_event(), None);
+}
+
+fn join(group: &mut Group, now: Instant) {
+    let Transmit { id, .. } = transmit(group, now);
+    group.handle_coordinator(now, id, Ok(NodeId(1)));
+}
+
+fn join_response(leader: &'static str) -> JoinGroupResponse {
+    JoinGroupResponse::default()
+        .with_generation_id(4)
+        .with_protocol_name(Some(StrBytes::from_static_str("cooperative-sticky")))
+        .with_leader(StrBytes::from_static_str(leader))
+        .with_member_id(StrBytes::from_static_str("me"))
+}
+
+/// Up to the SyncGroup that waits for its answer; also the id of the join before it.
+fn joined(group: &mut Group, now: Instant, leader: &'static str) -> (RequestId, RequestId) {
+    join(group, now);
+    let join = transmit(group, now).id;
+    group.handle_join(now, join, join_response(leader));
+    (transmit(group, now).id, join)
+}
+
+fn transmit(group: &mut Group, now: Instant) -> Transmit {
+    group.poll_transmit(now).expect("something to send")
+}
+
+/// What may happen to a group.
+#[derive(Debug, Clone)]
+enum Op {
+    Join { eager: bool },
+    Leave(u8),
+    Kill(u8),
+    Expel(u8),
+    Cut(u8),
+    Heal,
+    Slow { node: u8, seconds: u8 },
+    Refuse(u8),
+    Restart,
+    Grow,
+    Pass { ms: u16 },
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        3 => any::<bool>().prop_map(|eager| Op::Join { eager }),
+        1 => any::<u8>().prop_map(Op::Leave),
+        1 => any::<u8>().prop_map(Op::Kill),
+        1 => any::<u8>().prop_map(Op::Expel),
+        1 => any::<u8>().prop_map(Op::Cut),
+        2 => Just(Op::Heal),
+        1 => (any::<u8>(), 0..15_u8).prop_map(|(node, seconds)| Op::Slow { node, seconds }),
+        1 => any::<u8>().prop_map(Op::Refuse),
+        1 => Just(Op::Restart),
+        1 => Just(Op::Grow),
+        8 => (0..6_000_u16).prop_map(|ms| Op::Pass { ms }),
+    ]
+}
+
+fn chaos(eager_group: bool, ops: Vec<Op>) {
+    let mut world = World::new(5);
+    world.work_every = Duration::from_millis(300);
+    let config = |_eager: bool| {
+        let config = if eager_group { eager() } else { World::config() };
+        GroupConfig { revocation_timeout: 20 * SECOND, ..config }
+    };
+    world.join_with(config(false), &["orders"]);
+    for op in ops {
+        let pick = |node: u8| usize::from(node) % world.nodes.len();
+        match op {
+            Op::Join { eager } if world.living().count() < 5 => {
+                world.join_with(config(eager), &["orders"]);
+            }
+            Op::Join { .. } => {}
+            Op::Leave(node) => world.leave(pick(node)),
+            Op::Kill(node) => world.kill(pick(node)),
+            Op::Expel(node) => {
+                let id = world.nodes[pick(node)].group.member_id.to_string();
+                world.coordinator.expel(world.now, &id);
+            }
+            Op::Cut(node) => {
+                let node = pick(node);
+                world.nodes[node].cut = true;
+            }
+            Op::Heal => {
+                world.coordinator.refuse = None;
+                world.nodes.iter_mut().for_each(|node| node.cut = false);
+            }
+            Op::Slow { node, seconds } => {
+                let node = pick(node);
+                world.nodes[node].handler = u32::from(seconds) * SECOND;
+            }
+            Op::Refuse(code) => {
+                let codes = [
+                    ErrorCode::NOT_COORDINATOR,
+                    ErrorCode::COORDINATOR_NOT_AVAILABLE,
+                    ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
+                    ErrorCode::UNKNOWN_SERVER_ERROR,
+                    ErrorCode::REQUEST_TIMED_OUT,
+                ];
+                world.coordinator.refuse = Some(codes[usize::from(code) % codes.len()]);
+            }
+            Op::Restart => world.coordinator.restart(world.now),
+            Op::Grow => {
+                let count = world.counts["orders"];
+                if count < 9 {
+                    world.counts.insert("orders".into(), count + 1);
+                }
+                let (now, counts) = (world.now, world.counts.clone());
+                for node in world.nodes.iter_mut().filter(|node| !node.dead) {
+                    node.group.handle_counts(now, |topic| counts.get(topic).copied());
+                }
+            }
+            Op::Pass { ms } => world.run(Duration::from_millis(ms.into())),
+        }
+    }
+    // Calm: every partition finds an owner, and all goes on.
+    world.coordinator.refuse = None;
+    world.nodes.iter_mut().for_each(|node| node.cut = false);
+    world.join_with(config(false), &["orders"]);
+    world.run(60 * SECOND);
+    let (now, counts) = (world.now, world.counts.clone());
+    for node in world.nodes.iter_mut().filter(|node| !node.dead) {
+        node.group.handle_counts(now, |topic| counts.get(topic).copied());
+    }
+    world.run(30 * SECOND);
+    world.settle();
+    let before = world.coordinator.committed.clone();
+    world.run(5 * SECOND);
+    for partition in 0..world.counts["orders"] {
+        let partition = TopicPartition::new("orders", partition);
+        assert!(world.coordinator.committed.get(&partition) > before.get(&partition), "{partition} stands still");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// No partition has two owners in one generation, nothing is committed that was not handled, nothing is skipped,
+    /// and after calm every partition is owned and moves.
+    #[test]
+    fn a_cooperative_group_survives_whatever_happens(ops in prop::collection::vec(op(), 1..25)) {
+        chaos(false, ops);
+    }
+
+    #[test]
+    fn an_eager_group_survives_whatever_happens(ops in prop::collection::vec(op(), 1..25)) {
+        chaos(true, ops);
+    }
+}
