@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::adapter::{Acknowledged, AdapterError, PublishError, Publisher, PublisherOptions};
 use crate::error::WriteOutcome;
@@ -14,7 +15,7 @@ use crate::harbor::core::Core;
 use crate::harbor::error::{ConfigError, HarborError, Problems};
 use crate::harbor::serializer::{self, Serializer};
 use crate::harbor::{Harbor, Json};
-use crate::observe::{ErrorReported, ErrorScope, MessageProduced, Observers, PossiblyWritten, ProduceKind};
+use crate::observe::{ErrorReported, ErrorScope, MessageProduced, Observers, PossiblyWritten, ProduceKind, send_span};
 use crate::record::{Header, Record, Timestamp, Topic};
 use crate::retry::RetryPolicy;
 
@@ -273,8 +274,10 @@ pub(crate) async fn publish(
     observers: &Observers,
 ) -> Result<Vec<Acknowledged>, PublishError> {
     let topics: Vec<Topic> = records.iter().map(|record| record.topic.clone()).collect();
+    let Some(first) = topics.first() else { return Ok(Vec::new()) };
+    let span = send_span(first, kind, topics.len());
     let started = Instant::now();
-    let result = publisher.publish(records).await;
+    let result = publisher.publish(records).instrument(span).await;
     let duration = started.elapsed();
     match &result {
         Ok(_) => tell(observers, kind, duration, topics.iter().map(|topic| (topic, Fate::Acknowledged))),

@@ -29,7 +29,7 @@ pub use events::{
     FailureOutcome, ForeignPartitions, MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced,
     MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason, TopicWarning,
 };
-pub(crate) use span::DeliverySpan;
+pub(crate) use span::{DeliverySpan, send_span};
 
 macro_rules! events {
     ($($(#[$doc:meta])* $method:ident: $event:ident;)*) => {

@@ -1,8 +1,21 @@
-//! The `tracing` span of one delivery.
+//! The `tracing` spans of a delivery and of a send.
 
 use tracing::Span;
 
+use crate::observe::ProduceKind;
 use crate::record::{Offset, Topic};
+
+/// The span that records are published in; `topic` is the first one's.
+pub(crate) fn send_span(topic: &Topic, kind: ProduceKind, records: usize) -> Span {
+    tracing::info_span!(
+        "send",
+        messaging.system = "kafka",
+        messaging.operation.r#type = "send",
+        messaging.destination.name = %topic,
+        messaging.batch.message_count = records,
+        kafka_harbor.kind = %kind,
+    )
+}
 
 /// What the span of a delivery tells, by OpenTelemetry's names for messaging.
 #[derive(Debug, Clone, Copy)]

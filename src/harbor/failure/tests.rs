@@ -166,6 +166,17 @@ fn long_text_is_cut_at_a_character() {
     assert_eq!(text(&emoji, TextForm::Node), format!("{}...", "x".repeat(1_020)));
 }
 
+/// The Node package was given this error, and wrote this header, on a real broker.
+#[test]
+fn a_long_text_is_cut_as_the_node_package_cuts_it() {
+    let golden: serde_json::Value =
+        serde_json::from_str(include_str!("../../../tests/golden/node-ladder.json")).unwrap();
+    let case = golden["cases"].as_array().unwrap().iter().find(|case| case["case"] == "long error").unwrap();
+    let headers = case["records"][1]["headers"].as_array().unwrap();
+    let written = headers.iter().find(|header| header[0] == "x-last-error").unwrap();
+    assert_eq!(Failure::new("é".repeat(1_500)).last_error(TextForm::Node), written[1].as_str().unwrap());
+}
+
 proptest! {
     #[test]
     fn text_never_exceeds_its_bound(message in "[\\PC\\x00-\\x1f😀é]{0,2000}") {
