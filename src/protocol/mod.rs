@@ -10,6 +10,8 @@ pub mod batch;
 pub mod compression;
 pub mod error_code;
 pub mod frame;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub mod murmur2;
 pub(crate) mod request;
 pub(crate) mod response;

@@ -14,10 +14,10 @@
 //! It also bounds what a sound message grows to: an element of a few bytes becomes a struct of a hundred and more. The
 //! walk adds up what the decoder will reserve, and refuses a body that would take more than [`memory_limit`] allows.
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, fuzzing, feature = "testing"))]
 mod requests;
 mod responses;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod sample;
 #[cfg(test)]
 mod tests;
@@ -40,7 +40,7 @@ pub(crate) fn check_response(api: ApiKey, version: i16, body: &[u8]) -> Result<u
 /// # Errors
 ///
 /// As [`check_response`].
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, fuzzing, feature = "testing"))]
 #[allow(dead_code, reason = "for what plays the broker's part")]
 pub(crate) fn check_request(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
     Ok(walk(requests::REQUESTS, api, version, body)?.at)
