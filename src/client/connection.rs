@@ -111,6 +111,17 @@ impl Connection {
         self.submit(request.api(), Payload::Encoded { request, answered: true }, deadline_in(timeout))
     }
 
+    /// As [`send_raw`](Self::send_raw) for a request whose form depends on the version: it is encoded when the broker's
+    /// versions are known.
+    pub(crate) fn send_late(
+        &self,
+        api: ApiKey,
+        timeout: Duration,
+        encode: impl FnOnce(&NegotiatedVersions) -> Result<EncodedRequest, RequestError> + Send + 'static,
+    ) -> RawResponse {
+        self.submit(api, Payload::Late(Box::new(encode)), deadline_in(timeout))
+    }
+
     /// As [`send_raw`](Self::send_raw) for a request that the broker does not answer; it is over once written.
     pub(crate) fn send_unanswered(&self, request: EncodedRequest, timeout: Duration) -> RawResponse {
         self.submit(request.api(), Payload::Encoded { request, answered: false }, deadline_in(timeout))
@@ -193,7 +204,8 @@ impl RawResponse {
         std::future::poll_fn(|cx| self.poll_answer(cx)).await
     }
 
-    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, RequestError>> {
+    /// The answer's body, and the version it is in.
+    pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, RequestError>> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| {
             // Every request is answered, also by the end of its connection; without a sender nobody can say more.
             received.unwrap_or_else(|_| {

@@ -8,4 +8,4 @@ pub(crate) mod connection;
 pub mod fetch;
 pub(crate) mod group;
 pub(crate) mod metadata;
-pub mod produce;
+pub(crate) mod produce;

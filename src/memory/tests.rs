@@ -1,6 +1,8 @@
 //! The broker as a whole, and what its parts' tests share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::batch::{BatchWriter, Closing, ProducerStamp, ReadOptions};
@@ -299,4 +301,181 @@ fn topics_are_created_within_kafkas_rules() {
     assert_eq!(create("or ders", 1), Err(ErrorCode::INVALID_TOPIC_EXCEPTION));
     assert_eq!(create("payments", 0), Err(ErrorCode::INVALID_PARTITIONS));
     assert_eq!(create("payments", i32::MAX), Err(ErrorCode::INVALID_PARTITIONS));
+}
+
+/// What a test does to a group in one step. Numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Step {
+    Join(BTreeSet<usize>),
+    Leave(usize),
+    Release(usize),
+    Revoke(usize, i32),
+    Lose(usize, i32),
+    Expire(usize),
+    Grow(usize),
+    Wait,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => prop::collection::btree_set(0_usize..3, 1..=3).prop_map(Step::Join),
+        2 => (0_usize..6).prop_map(Step::Leave),
+        6 => (0_usize..6).prop_map(Step::Release),
+        1 => (0_usize..3, 0_i32..6).prop_map(|(topic, partition)| Step::Revoke(topic, partition)),
+        1 => (0_usize..3, 0_i32..6).prop_map(|(topic, partition)| Step::Lose(topic, partition)),
+        1 => (0_usize..6).prop_map(Step::Expire),
+        1 => (0_usize..3).prop_map(Step::Grow),
+        1 => Just(Step::Wait),
+    ]
+}
+
+/// A group, and what its members believe by what they were told.
+struct Believers {
+    rig: Rig,
+    believed: BTreeMap<MemberId, BTreeMap<TopicPartition, u64>>,
+    asked: BTreeMap<MemberId, Vec<Owned>>,
+    subscriptions: BTreeMap<MemberId, BTreeSet<usize>>,
+}
+
+const TOPICS: [&str; 3] = ["a", "b", "c"];
+
+impl Believers {
+    fn new() -> Self {
+        let rig = Rig::new(&[("a", 1), ("b", 3), ("c", 4)]);
+        Self { rig, believed: BTreeMap::new(), asked: BTreeMap::new(), subscriptions: BTreeMap::new() }
+    }
+
+    fn member(&self, chosen: usize) -> Option<MemberId> {
+        let members = self.rig.broker.members(GROUP).unwrap_or_default();
+        members.get(chosen % members.len().max(1)).copied()
+    }
+
+    fn take(&mut self, step: Step) {
+        let now = self.rig.now;
+        match step {
+            Step::Join(topics) => {
+                let names: Vec<_> = topics.iter().map(|topic| TOPICS[*topic]).collect();
+                let member = self.rig.join(&names);
+                self.believed.insert(member, BTreeMap::new());
+                self.subscriptions.insert(member, topics);
+            }
+            Step::Leave(chosen) => {
+                if let Some(member) = self.member(chosen) {
+                    self.rig.broker.leave(GROUP, member, now).expect("a member");
+                    self.believed.remove(&member);
+                    self.asked.remove(&member);
+                    self.subscriptions.remove(&member);
+                }
+            }
+            Step::Release(chosen) => {
+                if let Some(member) = self.member(chosen) {
+                    self.release(member);
+                }
+            }
+            Step::Revoke(topic, partition) => {
+                self.rig.broker.revoke(GROUP, &[TopicPartition::new(TOPICS[topic], partition)], now);
+            }
+            Step::Lose(topic, partition) => {
+                self.rig.broker.lose(GROUP, &[TopicPartition::new(TOPICS[topic], partition)], now);
+            }
+            Step::Expire(chosen) => {
+                if let Some(member) = self.member(chosen) {
+                    self.rig.broker.expire_session(GROUP, member, now).expect("a member");
+                }
+            }
+            Step::Grow(topic) => {
+                let topic = Topic::from(TOPICS[topic]);
+                let more = self.rig.broker.partition_count(&topic).expect("exists") + 1;
+                self.rig.broker.add_partitions(&topic, more, now).expect("added");
+            }
+            Step::Wait => {
+                self.rig.now += TIMEOUT;
+                self.rig.broker.handle_timeout(self.rig.now);
+            }
+        }
+        self.listen();
+    }
+
+    fn release(&mut self, member: MemberId) {
+        let released = self.asked.remove(&member).unwrap_or_default();
+        for owned in &released {
+            self.forget(member, owned);
+        }
+        self.rig.broker.release(GROUP, member, &released, self.rig.now);
+    }
+
+    fn forget(&mut self, member: MemberId, owned: &Owned) {
+        let believed = self.believed.get_mut(&member).expect("a member");
+        if believed.get(&owned.partition) == Some(&owned.epoch) {
+            believed.remove(&owned.partition);
+        }
+    }
+
+    /// Takes in all events, and checks that nobody believes to have what another believes to have.
+    fn listen(&mut self) {
+        // What is lost is lost before somebody else has it, so losses are heard first.
+        let mut gained = Vec::new();
+        for member in self.rig.broker.members(GROUP).unwrap_or_default() {
+            for event in self.rig.events(member) {
+                match event {
+                    MemberEvent::Assigned(owned) => gained.extend(owned.into_iter().map(|owned| (member, owned))),
+                    MemberEvent::Revoking(owned, _) => self.asked.entry(member).or_default().extend(owned),
+                    MemberEvent::Lost(lost) => {
+                        for owned in lost {
+                            gained.retain(|(_, given)| *given != owned);
+                            self.forget(member, &owned);
+                        }
+                    }
+                }
+            }
+        }
+        for (member, owned) in gained {
+            let topic = TOPICS.iter().position(|topic| owned.partition.topic == **topic).expect("one of the topics");
+            assert!(self.subscriptions[&member].contains(&topic), "{member} does not read {owned:?}");
+            let others = self.believed.iter().filter(|(_, believed)| believed.contains_key(&owned.partition));
+            assert_eq!(others.map(|(other, _)| *other).collect::<Vec<_>>(), [], "{owned:?} given to {member}");
+            self.believed.get_mut(&member).expect("a member").insert(owned.partition, owned.epoch);
+        }
+    }
+
+    /// Everybody answers until nobody is asked any more; then all is assigned, evenly.
+    fn settle_down(&mut self) {
+        for _ in 0..100 {
+            let asked: Vec<_> = self.asked.keys().copied().collect();
+            if asked.is_empty() {
+                break;
+            }
+            asked.into_iter().for_each(|member| self.release(member));
+            self.listen();
+        }
+        assert!(self.asked.is_empty(), "the group never comes to rest");
+        for (index, topic) in TOPICS.iter().enumerate() {
+            let count = self.rig.broker.partition_count(&Topic::from(*topic)).expect("exists") as usize;
+            let shares: Vec<_> = self
+                .subscriptions
+                .iter()
+                .filter(|(_, topics)| topics.contains(&index))
+                .map(|(member, _)| self.believed[member].keys().filter(|p| p.topic == **topic).count())
+                .collect();
+            if shares.is_empty() {
+                continue;
+            }
+            assert_eq!(shares.iter().sum::<usize>(), count, "every partition of {topic} has an owner");
+            let (least, most) = (shares.iter().min().unwrap_or(&0), shares.iter().max().unwrap_or(&0));
+            assert!(most - least <= 1, "{topic}: {shares:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_a_partition_has_one_owner_and_in_the_end_every_partition_has(
+        steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let mut group = Believers::new();
+        for step in steps {
+            group.take(step);
+        }
+        group.settle_down();
+    }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use tokio::runtime;
 
+use crate::adapter::memory::MemorySettings;
 use crate::adapter::memory::shared::{Shared, now, refused};
-use crate::adapter::memory::{MemorySettings, NAME};
 use crate::adapter::{
-    AdapterError, AdapterErrorKind, Assigned, Assignment, AssignmentEpoch, Event, JoinOptions, PartitionBatch,
-    RecordSet, Release, ResumeFrom, Start,
+    AdapterError, Assigned, Assignment, AssignmentEpoch, Event, JoinOptions, PartitionBatch, RecordSet, Release,
+    ResumeFrom, Start,
 };
 use crate::memory::{Broker, MemberEvent, MemberId, Owned};
 use crate::protocol::batch::ReadOptions;
@@ -209,16 +209,8 @@ impl Seat {
             Ok(encoded) => encoded,
             Err(code) => return Event::Fault(self.reset(&partition, code, broker)),
         };
-        // They were checked when they were appended.
         let options = ReadOptions { check_crc: false, ..ReadOptions::default() };
-        let views = encoded.iter().map(|batch| batch.open(&options)).collect::<Result<Vec<_>, _>>();
-        let views = match views {
-            Ok(views) => views,
-            Err(error) => {
-                let what = format_args!("{partition} at offset {from} cannot be read");
-                return Event::Fault(AdapterError::new(NAME, AdapterErrorKind::Refused, what).with_source(error));
-            }
-        };
+        let views: Vec<_> = encoded.iter().map(|batch| batch.open(&options).expect(CHECKED)).collect();
         let bytes = views.iter().map(|view| view.records_bytes()).sum();
         let records = RecordSet::new(views, from);
         if let Some(cursor) = self.cursors.get_mut(&partition) {
@@ -311,3 +303,5 @@ impl Drop for Hold {
 pub(super) fn assigned(owned: Owned) -> Assigned {
     Assigned { partition: owned.partition, epoch: AssignmentEpoch(owned.epoch) }
 }
+
+const CHECKED: &str = "a batch in the log was opened when it was appended";

@@ -15,7 +15,9 @@ pub(super) struct Batch<T> {
     /// Whose records these are.
     pub(super) ticket: T,
     /// Which of the ticket's records, in order: all of them until a batch is split or culprits are taken out.
-    pub(super) spans: Vec<Range<u32>>,
+    spans: Vec<Range<u32>>,
+    /// How many records the ticket has.
+    of: u32,
     /// When its first record was appended.
     pub(super) opened: Instant,
     /// Bytes of buffer memory to be given back with the verdict.
@@ -37,7 +39,7 @@ enum Body {
 impl<T: Clone> Batch<T> {
     /// An open batch without records.
     pub(super) fn open(writer: BatchWriter, ticket: T, opened: Instant) -> Self {
-        Self { body: Body::Open(writer), ticket, spans: Vec::new(), opened, reserved: 0, flush: None }
+        Self { body: Body::Open(writer), ticket, spans: Vec::new(), of: 0, opened, reserved: 0, flush: None }
     }
 
     /// How many records it holds.
@@ -75,7 +77,8 @@ impl<T: Clone> Batch<T> {
     pub(super) fn number(&mut self, producer: Option<ProducerStamp>) -> Result<&EncodedBatch, WriteError> {
         let batch = match std::mem::replace(&mut self.body, Body::Gone) {
             Body::Open(writer) => {
-                self.spans = vec![0..writer.record_count()];
+                self.of = writer.record_count();
+                self.spans = vec![0..self.of];
                 writer.close(Closing { producer, ..Closing::default() })?
             }
             Body::Encoded(batch) => batch.with_producer(producer),
@@ -96,11 +99,11 @@ impl<T: Clone> Batch<T> {
         }
     }
 
-    /// Which of the ticket's records it holds, whatever its state.
-    pub(super) fn spans(&self) -> Vec<Range<u32>> {
+    /// Which of the ticket's records it holds, whatever its state, and how many the ticket has.
+    pub(super) fn spans(&self) -> (Vec<Range<u32>>, u32) {
         match &self.body {
-            Body::Open(writer) => vec![0..writer.record_count()],
-            Body::Encoded(_) | Body::Gone => self.spans.clone(),
+            Body::Open(writer) => (vec![0..writer.record_count()], writer.record_count()),
+            Body::Encoded(_) | Body::Gone => (self.spans.clone(), self.of),
         }
     }
 
@@ -160,6 +163,7 @@ impl<T: Clone> Batch<T> {
                 body,
                 ticket: self.ticket.clone(),
                 spans,
+                of: self.of,
                 opened: self.opened,
                 reserved: std::mem::take(&mut reserved),
                 flush: self.flush,

@@ -151,12 +151,12 @@ pub(crate) struct RecordError {
 pub(crate) enum Event<T> {
     /// The verdict on a ticket's records, or on some of them.
     Settled {
-        /// Their partition.
-        partition: PartitionIndex,
         /// Whose records they are.
         ticket: T,
         /// Which of them, in order: the first one's offset is the base offset.
         spans: Vec<Range<u32>>,
+        /// How many records the ticket has.
+        of: u32,
         /// Buffer memory that is free again, in bytes.
         reserved: usize,
         /// The verdict.
@@ -193,8 +193,8 @@ struct Sending {
 }
 
 impl<T: Clone> Produce<T> {
-    /// A producer without partitions. `random` is uniform in `[0, 1)`.
-    pub(crate) fn new(settings: ProduceSettings, random: Box<dyn FnMut() -> f64 + Send>) -> Self {
+    /// A producer without partitions. `spares` is shared with every buffer; `random` is uniform in `[0, 1)`.
+    pub(crate) fn new(settings: ProduceSettings, spares: Arc<Spares>, random: Box<dyn FnMut() -> f64 + Send>) -> Self {
         Self {
             settings,
             identity: Identity::NEW,
@@ -205,29 +205,19 @@ impl<T: Clone> Produce<T> {
             next_request: 0,
             events: VecDeque::new(),
             flushes: Flushes::default(),
-            spares: Arc::default(),
+            spares,
             spares_since: None,
             hurry: false,
             random,
         }
     }
 
-    /// Memory of settled batches, to be shared with every buffer.
-    pub(crate) fn spares(&self) -> Arc<Spares> {
-        self.spares.clone()
-    }
-
     /// A partition to send to. Partitions are numbered in the order of these calls.
     pub(crate) fn register(&mut self, name: TopicPartition, buffer: Arc<Mutex<PartitionBuffer<T>>>) -> PartitionIndex {
         let index = PartitionIndex(self.partitions.len());
-        self.partitions.push(Partition::new(index, name, buffer));
+        self.partitions.push(Partition::new(name, buffer));
         self.list(index);
         index
-    }
-
-    /// How many partitions there are.
-    pub(crate) fn partition_count(&self) -> usize {
-        self.partitions.len()
     }
 
     /// A partition's name.

@@ -11,7 +11,7 @@ use super::flush::Flushes;
 use super::identity::{Identity, ProducerId};
 use super::settings::{Acks, ProduceSettings};
 use super::verdict::Verdict;
-use super::{Event, Leader, PartitionAnswer, PartitionIndex, RequestId, TopicId, Written};
+use super::{Event, Leader, PartitionAnswer, RequestId, TopicId, Written};
 use crate::error::WriteOutcome;
 use crate::protocol::batch::ProducerStamp;
 use crate::protocol::error_code::ErrorCode;
@@ -30,7 +30,6 @@ use crate::record::{NodeId, TopicPartition};
 /// that cannot be in the log, in a new epoch, when nothing of the partition is in flight.
 #[derive(Debug)]
 pub(super) struct Partition<T> {
-    index: PartitionIndex,
     name: TopicPartition,
     topic_id: Option<TopicId>,
     leader: Option<Leader>,
@@ -125,10 +124,9 @@ pub(super) struct Context<'a, T> {
 }
 
 impl<T: Clone> Partition<T> {
-    pub(super) fn new(index: PartitionIndex, name: TopicPartition, buffer: Arc<Mutex<PartitionBuffer<T>>>) -> Self {
+    pub(super) fn new(name: TopicPartition, buffer: Arc<Mutex<PartitionBuffer<T>>>) -> Self {
         let filled = lock(&buffer).filled();
         Self {
-            index,
             name,
             topic_id: None,
             leader: None,
@@ -653,11 +651,12 @@ impl<T: Clone> Partition<T> {
 
     fn settle(&self, cx: &mut Context<'_, T>, batch: Batch<T>, result: Result<Written, Arc<ProduceError>>) {
         cx.flushes.became(batch.flush, 0);
-        let (reserved, ticket, spans) = (batch.reserved, batch.ticket.clone(), batch.spans());
+        let (reserved, ticket) = (batch.reserved, batch.ticket.clone());
+        let (spans, of) = batch.spans();
         if let Some(buffer) = batch.into_buffer() {
             cx.spares.put(buffer);
         }
-        cx.events.push_back(Event::Settled { partition: self.index, ticket, spans, reserved, result });
+        cx.events.push_back(Event::Settled { ticket, spans, of, reserved, result });
     }
 
     fn error(&self, kind: ProduceErrorKind, outcome: WriteOutcome, source: Option<SharedError>) -> Arc<ProduceError> {

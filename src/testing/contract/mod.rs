@@ -70,7 +70,12 @@ pub use topics::{closed_adapter_refuses, offsets_are_read_back, topics_are_creat
 #[macro_export]
 macro_rules! adapter_contract {
     ($(#[$attribute:meta])+ $fixture:expr) => {
-        $crate::adapter_contract! { @all [$(#[$attribute])+] $fixture;
+        $crate::adapter_contract! { @checks [$crate::adapter_contract] @all [$(#[$attribute])+] $fixture; }
+    };
+    // The list of checks, handed to another macro behind its own arguments.
+    (@checks [$($callback:tt)+] $($arguments:tt)*) => {
+        $($callback)+! {
+            $($arguments)*
             bytes_are_faithful
             order_holds_within_a_partition
             settled_position_is_found_again
@@ -122,27 +127,5 @@ pub async fn run_all(fixture: &dyn Fixture) {
             )+
         };
     }
-    run! {
-        bytes_are_faithful
-        order_holds_within_a_partition
-        settled_position_is_found_again
-        unsettled_records_come_again
-        batches_continue_each_other
-        partitions_come_independently
-        topics_are_created_once
-        paused_partition_is_silent
-        pause_ends_with_the_membership
-        tombstone_is_not_empty
-        offsets_are_read_back
-        revocation_is_awaited
-        stale_epoch_is_refused
-        dropped_membership_leaves
-        resume_at_an_offset_goes_there
-        start_decides_without_a_position
-        headers_are_bytes_repeat_and_may_be_null
-        large_records_pass
-        one_refused_record_is_told_from_the_others
-        lost_answer_makes_no_duplicate
-        closed_adapter_refuses
-    }
+    adapter_contract! { @checks [run] }
 }

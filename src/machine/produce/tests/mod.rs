@@ -69,11 +69,12 @@ impl World {
 
     fn seeded(partitions: i32, settings: ProduceSettings, seed: u64) -> Self {
         let mut jitter = Random(seed);
-        let mut produce = Produce::new(settings.clone(), Box::new(move || jitter.unit()));
+        let spares = Arc::<Spares>::default();
+        let mut produce = Produce::new(settings.clone(), spares.clone(), Box::new(move || jitter.unit()));
         let now = Instant::now();
         let mut buffers = Vec::new();
         for partition in 0..partitions {
-            let buffer = PartitionBuffer::new(settings.batch_bytes, settings.compression, produce.spares());
+            let buffer = PartitionBuffer::new(settings.batch_bytes, settings.compression, spares.clone());
             let buffer = Arc::new(Mutex::new(buffer));
             let index = produce.register(TopicPartition::new("t", partition), buffer.clone());
             produce.handle_leader(now, index, Some(Leader { node: NodeId(1) }), Some([1; 16]));

@@ -1,0 +1,595 @@
+//! The producer.
+//!
+//! ```text
+//!   send, send_batch ──► TopicTable ──► PartitionBuffer        (the caller's task; encoded at once)
+//!                         partition        │ signal, when one begins or is full
+//!                                          ▼
+//!                        driver: Produce (machine) ──► one connection a broker
+//!                                          │
+//!   Delivery ◄── Ticket ◄─── verdict ──────┘
+//! ```
+
+mod chunk;
+mod config;
+mod driver;
+mod table;
+mod ticket;
+mod wire;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+
+use self::chunk::{Chunk, Progress, Refusal};
+use self::config::ProducerConfig;
+use self::driver::Driver;
+use self::table::{Slot, TopicTable};
+use crate::client::{ClientError, Cluster, deadline_in, now};
+use crate::error::WriteOutcome;
+use crate::machine::produce::{
+    AppendError, FlushId, PartitionBuffer, PartitionIndex, ProduceError, ProduceErrorKind, SharedError, Signal, Spares,
+    is_definitive,
+};
+use crate::record::{Record, RecordRef, Timestamp, Topic, TopicPartition};
+
+pub use self::config::ProducerBuilder;
+pub use self::ticket::{BatchError, Delivery, RecordMetadata};
+
+/// Writes records to Kafka. Cheap to clone; all clones share memory, connections and batches.
+///
+/// Records of one partition are written in the order in which they were queued, each once: batches are numbered, and what is
+/// sent again after an unknown outcome is known to the broker by its number (idempotence, KIP-98). A failure says whether the
+/// record may have been written all the same ([`ProduceError::outcome`]).
+///
+/// With the last clone the producer ends, without waiting: what was not sent fails as not written. To send what waits,
+/// [`close`](Self::close) it, or [`flush`](Self::flush) before.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use kafka_harbor::client::Client;
+/// use kafka_harbor::record::{Record, RecordRef};
+///
+/// let client = Client::builder(["localhost:9092"]).build()?;
+/// let producer = client.producer().build()?;
+///
+/// // One record, and where it was written.
+/// let written = producer.send(Record::new("orders", "created").with_key("order-1")).await?;
+/// println!("partition {}, offset {:?}", written.partition, written.offset);
+///
+/// // Many: nothing is copied but into the batch that is sent.
+/// let values = ["a", "b", "c"];
+/// producer.send_batch("orders", values.iter().map(|value| RecordRef::new(value.as_bytes()))).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Producer(Arc<Owner>);
+
+impl Producer {
+    fn new(cluster: Cluster, config: ProducerConfig) -> Self {
+        let shared = Shared {
+            budget: Semaphore::new(config.buffer_bytes),
+            config,
+            cluster,
+            tables: RwLock::default(),
+            waiting: AtomicUsize::new(0),
+            inbox: Mutex::default(),
+            wake: Notify::new(),
+            spares: Arc::default(),
+        };
+        Self(Arc::new(Owner(Arc::new(shared))))
+    }
+
+    /// Sends a record and waits for its acknowledgement.
+    ///
+    /// # Errors
+    /// When it was not acknowledged. The error is shared with the other records of its batch.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it was polled sends nothing. Later, the record may be queued and is then sent all the same.
+    pub async fn send(&self, record: Record) -> Result<RecordMetadata, Arc<ProduceError>> {
+        self.enqueue(record).await?.await
+    }
+
+    /// Queues a record and answers a future of its acknowledgement, so that many can be on their way.
+    ///
+    /// Waits only while its topic's partitions are not known, or buffer memory is used up.
+    ///
+    /// # Ordering
+    /// Records of one partition are written in the order in which these calls return.
+    ///
+    /// # Errors
+    /// When it could not be queued. It is not written then.
+    ///
+    /// # Cancel safety
+    /// A call that has not returned has not queued the record.
+    pub async fn enqueue(&self, record: Record) -> Result<Delivery, Arc<ProduceError>> {
+        let shared = self.shared();
+        let bytes = RecordRef::from(&record).encoded_bytes_at_most();
+        shared.check_size(&record.topic, bytes)?;
+        let table = match shared.table(&record.topic) {
+            Some(table) => table,
+            None => self.lookup(&record.topic).await?,
+        };
+        let permit = match shared.budget.try_acquire_many(bytes as u32) {
+            Ok(permit) => permit,
+            Err(_) => shared.room(&record.topic, bytes).await?,
+        };
+        let table = match record.partition {
+            Some(partition) if partition >= table.slots.len() as i32 => self.look_again(&table, partition).await?,
+            _ => table,
+        };
+        let (delivery, signal) = shared.append(&table, &RecordRef::from(&record), bytes)?;
+        permit.forget();
+        if signal == Some(Signal::Filled) {
+            // A caller that never waits would keep the batch it has filled from leaving.
+            tokio::task::yield_now().await;
+        }
+        Ok(delivery)
+    }
+
+    /// Sends records of one topic and waits until all are acknowledged.
+    ///
+    /// The way for many records: nothing is allocated, locked or timed a record, and key, value and headers are copied once, into
+    /// the batch that is sent. `records` is asked for more as memory allows, so it may be longer than fits in there.
+    ///
+    /// # Ordering
+    /// Records of one partition are written in the order given. Between two of them others' may come.
+    ///
+    /// # Errors
+    /// If any record was not acknowledged, with an outcome for each.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves what was queued to be sent, and takes no further records.
+    pub async fn send_batch<'a, I>(&self, topic: impl Into<Topic>, records: I) -> Result<(), BatchError>
+    where
+        I: IntoIterator<Item = RecordRef<'a>>,
+    {
+        let topic = topic.into();
+        let mut records = records.into_iter();
+        let mut progress = Progress::default();
+        let mut chunk = Chunk::new();
+        let failed = self.queue_all(&topic, &mut records, &mut chunk, &mut progress).await;
+        if let Err(error) = failed {
+            progress.push_failures(chunk.left() + records.count(), &error);
+        }
+        progress.finish().await
+    }
+
+    /// Sends records, of any topics, and waits for all of their acknowledgements, in the order given.
+    ///
+    /// # Errors
+    /// If any record was not acknowledged, with an outcome for each.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves what was queued to be sent.
+    pub async fn send_all(&self, records: Vec<Record>) -> Result<Vec<RecordMetadata>, BatchError> {
+        let mut deliveries = Vec::with_capacity(records.len());
+        for record in records {
+            deliveries.push(self.enqueue(record).await);
+        }
+        let mut outcomes = Vec::with_capacity(deliveries.len());
+        for delivery in deliveries {
+            outcomes.push(match delivery {
+                Ok(delivery) => delivery.await,
+                Err(error) => Err(error),
+            });
+        }
+        if outcomes.iter().all(Result::is_ok) {
+            return Ok(outcomes.into_iter().flatten().collect());
+        }
+        Err(BatchError { outcomes })
+    }
+
+    /// Sends what waits without lingering, and returns when every record that was queued before this call is acknowledged or
+    /// has failed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing; the records are sent all the same.
+    pub async fn flush(&self) {
+        if let Some(flushed) = self.shared().request_flush() {
+            // A driver that ends has settled everything.
+            let _ = flushed.await;
+        }
+    }
+
+    /// Refuses further records, sends what waits, and ends the producer, for all its clones.
+    ///
+    /// # Errors
+    /// When `timeout` was not enough: what was not acknowledged by then has failed as [`ProduceErrorKind::Closed`], and the error
+    /// says how many records that are.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the producer closing, without the deadline.
+    pub async fn close(&self, timeout: Duration) -> Result<(), Unfinished> {
+        let shared = self.shared();
+        let ended = shared.request_end(Ending::Drain);
+        let Some(mut ended) = ended else { return Ok(()) };
+        let records = match tokio::time::timeout(timeout, &mut ended).await {
+            Ok(records) => records,
+            Err(_) => {
+                shared.end_now();
+                ended.await
+            }
+        };
+        match records.unwrap_or(0) {
+            0 => Ok(()),
+            records => Err(Unfinished { records }),
+        }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+
+    async fn queue_all<'a>(
+        &self,
+        topic: &Topic,
+        records: &mut impl Iterator<Item = RecordRef<'a>>,
+        chunk: &mut Chunk<'a>,
+        progress: &mut Progress,
+    ) -> Result<(), Arc<ProduceError>> {
+        let shared = self.shared();
+        let mut table: Option<Arc<TopicTable>> = None;
+        let limit = shared.record_limit();
+        loop {
+            chunk.fill(records, limit);
+            if chunk.is_empty() {
+                let Some(bytes) = chunk.take_oversized(limit) else { return Ok(()) };
+                let kind = ProduceErrorKind::TooLarge { bytes, limit };
+                progress.push_failure(not_written(topic, None, kind, None));
+                continue;
+            }
+            let table = match &table {
+                Some(table) => table,
+                None => table.insert(match shared.table(topic) {
+                    Some(table) => table,
+                    None => self.lookup(topic).await?,
+                }),
+            };
+            let bytes = chunk.bytes();
+            let permit = match shared.budget.try_acquire_many(bytes as u32) {
+                Ok(permit) => permit,
+                Err(_) => shared.room(topic, bytes).await?,
+            };
+            permit.forget();
+            if shared.append_chunk(table, chunk, progress) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// Asks for a topic's partitions until they are known, within the time that a send may block.
+    async fn lookup(&self, topic: &Topic) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
+        let shared = self.shared();
+        let deadline = deadline_in(shared.config.max_block);
+        let topics = [topic.clone()];
+        let mut answer = shared.cluster.topics(&topics, deadline).await;
+        for failures in 1.. {
+            let failure = match answer {
+                Ok(view) => match view.topic(topic) {
+                    Some(found) if !found.partitions.is_empty() => {
+                        let partitions = found.partitions.len();
+                        return shared.make_table(topic, partitions);
+                    }
+                    found => {
+                        let code = found.map_or(UNKNOWN_TOPIC, |topic| topic.error);
+                        if is_definitive(code) {
+                            let kind = ProduceErrorKind::Refused { code, message: None };
+                            return Err(not_written(topic, None, kind, None));
+                        }
+                        ClientError::refused(format_args!("metadata of {topic}"), code, None)
+                    }
+                },
+                Err(error @ (ClientError::Closed | ClientError::Misuse { .. })) => {
+                    return Err(not_written(topic, None, ProduceErrorKind::Lookup, Some(SharedError::new(error))));
+                }
+                Err(error) => error,
+            };
+            let wait = shared.cluster.config().retry_delay(failures);
+            if now() + wait >= deadline {
+                let kind =
+                    ProduceErrorKind::Blocked { timeout: shared.config.max_block, wanting: "its topic's partitions" };
+                return Err(not_written(topic, None, kind, Some(SharedError::new(failure))));
+            }
+            tokio::time::sleep(wait).await;
+            answer = shared.cluster.refreshed(&topics, deadline).await;
+        }
+        unreachable!("the deadline ends the loop")
+    }
+
+    /// A partition that is not known may be new: asks once.
+    async fn look_again(&self, table: &TopicTable, partition: i32) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
+        let shared = self.shared();
+        let topic = &table.topic;
+        let deadline = deadline_in(shared.config.max_block);
+        let view = shared.cluster.refreshed(std::slice::from_ref(topic), deadline).await;
+        let partitions = view.ok().and_then(|view| Some(view.topic(topic)?.partitions.len())).unwrap_or(0);
+        if partition < partitions as i32 {
+            return shared.make_table(topic, partitions);
+        }
+        let kind = ProduceErrorKind::UnknownPartition { partitions: table.slots.len() as i32 };
+        Err(not_written(topic, Some(partition), kind, None))
+    }
+}
+
+impl fmt::Debug for Producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("config", &self.shared().config).finish_non_exhaustive()
+    }
+}
+
+/// A producer was closed before all of its records were acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("producer was closed with {records} record(s) not acknowledged")]
+#[non_exhaustive]
+pub struct Unfinished {
+    /// How many records failed by it.
+    pub records: usize,
+}
+
+/// Ends the producer with its last handle.
+struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.end_now();
+    }
+}
+
+/// What senders and the driver share.
+struct Shared {
+    cluster: Cluster,
+    config: ProducerConfig,
+    /// Buffer memory, in bytes.
+    budget: Semaphore,
+    tables: RwLock<HashMap<Topic, Arc<TopicTable>>>,
+    /// Callers that wait for buffer memory.
+    waiting: AtomicUsize,
+    inbox: Mutex<Inbox>,
+    wake: Notify,
+    spares: Arc<Spares>,
+}
+
+/// What the driver has not seen yet.
+#[derive(Debug, Default)]
+struct Inbox {
+    /// Whether a driver was started.
+    driven: bool,
+    /// Partitions registered so far, those in `new` included.
+    partitions: usize,
+    new: Vec<(TopicPartition, Slot)>,
+    signals: Vec<PartitionIndex>,
+    flushes: Vec<(FlushId, oneshot::Sender<()>)>,
+    next_flush: u64,
+    ending: Option<Ending>,
+    ended: Vec<oneshot::Sender<usize>>,
+    /// No driver will look in here any more.
+    closed: bool,
+}
+
+/// How the producer is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    /// Once all that waits is settled.
+    Drain,
+    /// At once.
+    Now,
+}
+
+impl Shared {
+    fn table(&self, topic: &Topic) -> Option<Arc<TopicTable>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner).get(topic).cloned()
+    }
+
+    /// The topic's table with at least so many partitions.
+    fn make_table(self: &Arc<Self>, topic: &Topic, partitions: usize) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
+        let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        let before = tables.get(topic);
+        let known = before.map_or(0, |table| table.slots.len());
+        if let Some(table) = before.filter(|_| known >= partitions) {
+            return Ok(table.clone());
+        }
+        let more = self.register(topic, known..partitions)?;
+        let table = Arc::new(match before {
+            Some(table) => table.grown(more),
+            None => TopicTable::new(topic.clone(), more, self.config.produce.batch_bytes),
+        });
+        tables.insert(topic.clone(), table.clone());
+        Ok(table)
+    }
+
+    fn register(
+        self: &Arc<Self>,
+        topic: &Topic,
+        partitions: std::ops::Range<usize>,
+    ) -> Result<Vec<Slot>, Arc<ProduceError>> {
+        let produce = &self.config.produce;
+        let mut inbox = self.inbox();
+        if inbox.closed || inbox.ending.is_some() {
+            return Err(not_written(topic, None, ProduceErrorKind::Closed, None));
+        }
+        let mut slots = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            let buffer = PartitionBuffer::new(produce.batch_bytes, produce.compression, self.spares.clone());
+            let slot = Slot::new(PartitionIndex(inbox.partitions), Arc::new(Mutex::new(buffer)));
+            inbox.partitions += 1;
+            inbox.new.push((TopicPartition::new(topic, partition as i32), slot.clone()));
+            slots.push(slot);
+        }
+        if !std::mem::replace(&mut inbox.driven, true) {
+            drop(tokio::spawn(Driver::new(self.clone()).run()));
+        }
+        drop(inbox);
+        self.wake.notify_one();
+        Ok(slots)
+    }
+
+    fn record_limit(&self) -> usize {
+        // A batch's own header takes part in the request's limit.
+        self.config.produce.max_request_bytes.min(self.config.buffer_bytes)
+    }
+
+    fn check_size(&self, topic: &Topic, bytes: usize) -> Result<(), Arc<ProduceError>> {
+        let limit = self.record_limit();
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(not_written(topic, None, ProduceErrorKind::TooLarge { bytes, limit }, None))
+    }
+
+    /// Waits for buffer memory.
+    async fn room(&self, topic: &Topic, bytes: usize) -> Result<SemaphorePermit<'_>, Arc<ProduceError>> {
+        let timeout = self.config.max_block;
+        let _waiting = WaitsForRoom::new(self);
+        match tokio::time::timeout(timeout, self.budget.acquire_many(bytes as u32)).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_closed)) => Err(not_written(topic, None, ProduceErrorKind::Closed, None)),
+            Err(_elapsed) => {
+                let kind = ProduceErrorKind::Blocked { timeout, wanting: "buffer memory" };
+                Err(not_written(topic, None, kind, None))
+            }
+        }
+    }
+
+    /// Appends one record.
+    fn append(
+        &self,
+        table: &TopicTable,
+        record: &RecordRef<'_>,
+        bytes: usize,
+    ) -> Result<(Delivery, Option<Signal>), Arc<ProduceError>> {
+        let partition = table
+            .place(record, bytes, &*self.config.partitioner)
+            .map_err(|partition| self.refuse(table, Refusal::NoPartition(partition)))?;
+        let timestamp = record.timestamp.unwrap_or_else(Timestamp::now);
+        let slot = &table.slots[partition];
+        let appended = slot.lock().append(record, timestamp, bytes, now()).map(|appended| {
+            let ticket = appended.ticket.clone();
+            (
+                Delivery { ticket, index: appended.index, partition: partition as i32, timestamp, slot: None },
+                appended.signal,
+            )
+        });
+        let (delivery, signal) =
+            appended.map_err(|error| self.refuse(table, Refusal::Append(partition as i32, error)))?;
+        if signal.is_some() {
+            self.signal(slot.index);
+        }
+        Ok((delivery, signal))
+    }
+
+    /// Appends a chunk of records. Answers whether the driver has something to do.
+    fn append_chunk(&self, table: &TopicTable, chunk: &mut Chunk<'_>, progress: &mut Progress) -> bool {
+        let (mut signals, mut released) = (0, 0);
+        chunk.append(
+            table,
+            &*self.config.partitioner,
+            now(),
+            progress,
+            |index| {
+                signals += 1;
+                self.signal(index);
+            },
+            |refusal| self.refuse(table, refusal),
+            |bytes| released += bytes,
+        );
+        self.budget.add_permits(released);
+        signals > 0
+    }
+
+    fn refuse(&self, table: &TopicTable, refusal: Refusal) -> Arc<ProduceError> {
+        let (partition, kind, source) = match refusal {
+            Refusal::NoPartition(partition) => {
+                (partition, ProduceErrorKind::UnknownPartition { partitions: table.slots.len() as i32 }, None)
+            }
+            Refusal::Append(partition, AppendError::Closed) => (partition, ProduceErrorKind::Closed, None),
+            Refusal::Append(partition, error @ AppendError::Encode(_)) => {
+                (partition, ProduceErrorKind::Encode, Some(SharedError::new(error)))
+            }
+        };
+        not_written(&table.topic, Some(partition), kind, source)
+    }
+
+    fn signal(&self, index: PartitionIndex) {
+        self.inbox().signals.push(index);
+        self.wake.notify_one();
+    }
+
+    /// A channel that is told when the flush is done; `None` if there is nothing to flush.
+    fn request_flush(&self) -> Option<oneshot::Receiver<()>> {
+        let mut inbox = self.inbox();
+        if inbox.closed || !inbox.driven {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        inbox.next_flush += 1;
+        let id = FlushId(inbox.next_flush);
+        inbox.flushes.push((id, sender));
+        drop(inbox);
+        self.wake.notify_one();
+        Some(receiver)
+    }
+
+    /// A channel that is told how many records failed by the producer's end; `None` if it has ended before.
+    fn request_end(&self, ending: Ending) -> Option<oneshot::Receiver<usize>> {
+        let mut inbox = self.inbox();
+        if !inbox.driven {
+            inbox.closed = true;
+        }
+        if inbox.closed {
+            self.budget.close();
+            return None;
+        }
+        inbox.ending = inbox.ending.max(Some(ending));
+        let (sender, receiver) = oneshot::channel();
+        inbox.ended.push(sender);
+        drop(inbox);
+        self.wake.notify_one();
+        Some(receiver)
+    }
+
+    fn end_now(&self) {
+        drop(self.request_end(Ending::Now));
+    }
+
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        // Pushes alone happen under the lock; a panic leaves it whole.
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A caller that waits for buffer memory: batches do not linger meanwhile.
+struct WaitsForRoom<'a>(&'a Shared);
+
+impl<'a> WaitsForRoom<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        if shared.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            shared.wake.notify_one();
+        }
+        Self(shared)
+    }
+}
+
+impl Drop for WaitsForRoom<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn not_written(
+    topic: &Topic,
+    partition: Option<i32>,
+    kind: ProduceErrorKind,
+    source: Option<SharedError>,
+) -> Arc<ProduceError> {
+    let outcome = WriteOutcome::NotWritten;
+    Arc::new(ProduceError { topic: topic.clone(), partition, outcome, kind, source })
+}
+
+const UNKNOWN_TOPIC: crate::protocol::error_code::ErrorCode =
+    crate::protocol::error_code::ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;

@@ -1,0 +1,299 @@
+//! Produce requests and answers. A request is written by hand, so that the batches in it are not copied.
+//!
+//! ```text
+//! | transactional id | acks | timeout | topics: | name or id | partitions: | number | length | batch | tags | .. tags | .. tags |
+//! '----------------------------- head ------------------------------------------------' '-----' '------ next head ------'
+//! ```
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::produce_response::PartitionProduceResponse;
+use kafka_protocol::messages::{ProduceRequest as Wire, ProduceResponse};
+
+use crate::machine::connection::RequestError;
+use crate::machine::produce::{Acks, PartitionAnswer, PartitionBatch, PartitionIndex, RecordError, TopicId};
+use crate::protocol::api::ApiKey;
+use crate::protocol::error_code::ErrorCode;
+use crate::protocol::request::EncodedRequest;
+use crate::protocol::response::decode_body;
+use crate::protocol::versions::NegotiatedVersions;
+use crate::record::Topic;
+
+/// The API.
+pub(super) const PRODUCE: ApiKey = ApiKey::of::<Wire>();
+
+/// What a Produce request says besides its batches.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) acks: Acks,
+    pub(super) timeout_ms: i32,
+}
+
+impl Head {
+    /// The request in the newest version that the broker knows, and that all these batches can go in. Batches of a topic are
+    /// next to each other.
+    pub(super) fn encode(
+        self,
+        batches: Vec<PartitionBatch>,
+        versions: &NegotiatedVersions,
+    ) -> Result<EncodedRequest, RequestError> {
+        let ids = batches.iter().all(|batch| batch.topic_id.is_some());
+        let max = if ids { i16::MAX } else { FIRST_WITH_TOPIC_IDS - 1 };
+        let version = versions.choose_up_to(PRODUCE, max)?;
+        Ok(EncodedRequest::from_segments::<Wire>(version, self.segments(batches, version))?)
+    }
+
+    fn segments(self, batches: Vec<PartitionBatch>, version: i16) -> Vec<Bytes> {
+        let form = Form { flexible: version >= FIRST_FLEXIBLE, topic_ids: version >= FIRST_WITH_TOPIC_IDS };
+        let mut segments = Vec::with_capacity(2 * batches.len() + 1);
+        let mut out = BytesMut::with_capacity(64 * (batches.len() + 1));
+        form.put_null_string(&mut out);
+        out.put_i16(self.acks.wire());
+        out.put_i32(self.timeout_ms);
+        let topics: Vec<&[PartitionBatch]> = batches.chunk_by(|a, b| a.topic == b.topic).collect();
+        form.put_count(&mut out, topics.len());
+        for topic in topics {
+            form.put_topic(&mut out, &topic[0]);
+            form.put_count(&mut out, topic.len());
+            for batch in topic {
+                out.put_i32(batch.partition);
+                form.put_count(&mut out, batch.bytes.len());
+                segments.push(out.split().freeze());
+                segments.push(batch.bytes.clone());
+                form.put_no_tags(&mut out);
+            }
+            form.put_no_tags(&mut out);
+        }
+        form.put_no_tags(&mut out);
+        if !out.is_empty() {
+            segments.push(out.freeze());
+        }
+        segments
+    }
+}
+
+/// How a version writes lengths.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    flexible: bool,
+    topic_ids: bool,
+}
+
+impl Form {
+    /// The length of an array or of bytes.
+    fn put_count(self, out: &mut BytesMut, count: usize) {
+        match self.flexible {
+            true => put_unsigned(out, count as u64 + 1),
+            false => out.put_i32(i32::try_from(count).expect("a request is bounded far below 2 GiB")),
+        }
+    }
+
+    fn put_null_string(self, out: &mut BytesMut) {
+        match self.flexible {
+            true => out.put_u8(0),
+            false => out.put_i16(-1),
+        }
+    }
+
+    fn put_topic(self, out: &mut BytesMut, batch: &PartitionBatch) {
+        match batch.topic_id {
+            Some(id) if self.topic_ids => out.put_slice(&id),
+            _ => {
+                let name = batch.topic.as_str().as_bytes();
+                match self.flexible {
+                    true => put_unsigned(out, name.len() as u64 + 1),
+                    false => out.put_i16(i16::try_from(name.len()).expect("a broker knows no topic above 249 bytes")),
+                }
+                out.put_slice(name);
+            }
+        }
+    }
+
+    fn put_no_tags(self, out: &mut BytesMut) {
+        if self.flexible {
+            out.put_u8(0);
+        }
+    }
+}
+
+fn put_unsigned(out: &mut BytesMut, mut value: u64) {
+    while value >= 0x80 {
+        out.put_u8(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.put_u8(value as u8);
+}
+
+/// Which partitions a request was about, to read its answer by.
+#[derive(Debug)]
+pub(super) struct Layout(Vec<Place>);
+
+#[derive(Debug)]
+struct Place {
+    index: PartitionIndex,
+    topic: Topic,
+    topic_id: Option<TopicId>,
+    partition: i32,
+}
+
+/// An answer, its partitions by the producer's own numbers.
+pub(super) struct Answer {
+    pub(super) throttle_ms: u32,
+    pub(super) partitions: Vec<(PartitionIndex, PartitionAnswer)>,
+}
+
+impl Layout {
+    pub(super) fn of(batches: &[PartitionBatch]) -> Self {
+        let place = |batch: &PartitionBatch| Place {
+            index: batch.index,
+            topic: batch.topic.clone(),
+            topic_id: batch.topic_id,
+            partition: batch.partition,
+        };
+        Self(batches.iter().map(place).collect())
+    }
+
+    /// Reads an answer. Partitions that were not asked for are left out.
+    pub(super) fn read(&self, version: i16, body: Bytes) -> Result<Answer, RequestError> {
+        let response: ProduceResponse = decode_body::<Wire>(body, version)?;
+        let by_id = version >= FIRST_WITH_TOPIC_IDS;
+        let mut partitions = Vec::with_capacity(self.0.len());
+        // Brokers answer in the order of the request, so the next place is the one looked for, nearly always.
+        let mut next = 0;
+        for topic in response.responses {
+            let is_topic = |place: &Place| match by_id {
+                true => place.topic_id == Some(topic.topic_id.into_bytes()),
+                false => place.topic == *topic.name.as_str(),
+            };
+            for partition in topic.partition_responses {
+                let is_place = |place: &Place| place.partition == partition.index && is_topic(place);
+                let found = match self.0.get(next).is_some_and(is_place) {
+                    true => Some(next),
+                    false => self.0.iter().position(is_place),
+                };
+                if let Some(at) = found {
+                    next = at + 1;
+                    partitions.push((self.0[at].index, PartitionAnswer::from(partition)));
+                }
+            }
+        }
+        let throttle_ms = u32::try_from(response.throttle_time_ms).unwrap_or(0);
+        Ok(Answer { throttle_ms, partitions })
+    }
+}
+
+impl From<PartitionProduceResponse> for PartitionAnswer {
+    fn from(response: PartitionProduceResponse) -> Self {
+        let record_errors = response.record_errors.into_iter().map(|error| RecordError {
+            batch_index: error.batch_index,
+            message: error.batch_index_error_message.map(|message| message.to_string()),
+        });
+        Self {
+            code: ErrorCode(response.error_code),
+            base_offset: response.base_offset,
+            log_append_time: response.log_append_time_ms,
+            log_start_offset: response.log_start_offset,
+            record_errors: record_errors.collect(),
+            message: response.error_message.map(|message| message.to_string()),
+        }
+    }
+}
+
+/// The first version with compact lengths and tags.
+const FIRST_FLEXIBLE: i16 = 9;
+
+/// The first version that names topics by their ids (KIP-516).
+const FIRST_WITH_TOPIC_IDS: i16 = 13;
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+    use kafka_protocol::messages::produce_response::TopicProduceResponse;
+    use kafka_protocol::messages::{ProduceRequest as Wire, TopicName};
+    use kafka_protocol::protocol::{Encodable, StrBytes};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn batches() -> Vec<PartitionBatch> {
+        let batch = |index, topic: &str, id, partition, size| PartitionBatch {
+            index: PartitionIndex(index),
+            topic: topic.into(),
+            topic_id: Some([id; 16]),
+            partition,
+            bytes: Bytes::from(vec![index as u8; size]),
+        };
+        vec![batch(0, "a", 1, 0, 10), batch(1, "a", 1, 5, 200), batch(2, "longer.name", 2, 3, 70_000)]
+    }
+
+    /// The same request by the generated encoder.
+    fn generated(version: i16) -> Vec<u8> {
+        let batches = batches();
+        let topics = batches.chunk_by(|a, b| a.topic == b.topic).map(|topic| {
+            let partition = |b: &PartitionBatch| {
+                PartitionProduceData::default().with_index(b.partition).with_records(Some(b.bytes.clone()))
+            };
+            let data = TopicProduceData::default().with_partition_data(topic.iter().map(partition).collect());
+            match version >= FIRST_WITH_TOPIC_IDS {
+                true => data.with_topic_id(Uuid::from_bytes(topic[0].topic_id.unwrap())),
+                false => data.with_name(TopicName(StrBytes::from_string(topic[0].topic.to_string()))),
+            }
+        });
+        let request = Wire::default().with_acks(-1).with_timeout_ms(30_000).with_topic_data(topics.collect::<Vec<_>>());
+        let mut out = BytesMut::new();
+        request.encode(&mut out, version).unwrap();
+        out.to_vec()
+    }
+
+    #[test]
+    fn requests_are_those_of_the_generated_encoder_in_every_version() {
+        for version in 3..=13 {
+            let segments = Head { acks: Acks::All, timeout_ms: 30_000 }.segments(batches(), version);
+            assert_eq!(segments.concat(), generated(version), "version {version}");
+        }
+    }
+
+    #[test]
+    fn batches_are_not_copied() {
+        let batches = batches();
+        let pointers: Vec<_> = batches.iter().map(|batch| batch.bytes.as_ptr()).collect();
+        let segments = Head { acks: Acks::All, timeout_ms: 1 }.segments(batches, 12);
+        let sent: Vec<_> = segments.iter().skip(1).step_by(2).map(|segment| segment.as_ptr()).collect();
+        assert_eq!(sent, pointers);
+    }
+
+    #[test]
+    fn an_answer_in_any_order_finds_its_partitions_and_no_others() {
+        let answer = |version: i16| {
+            let partition = |index, offset| {
+                PartitionProduceResponse::default().with_index(index).with_base_offset(offset).with_error_code(0)
+            };
+            let topic = |name: &'static str, id, partitions| {
+                let topic = TopicProduceResponse::default().with_partition_responses(partitions);
+                match version >= FIRST_WITH_TOPIC_IDS {
+                    true => topic.with_topic_id(Uuid::from_bytes([id; 16])),
+                    false => topic.with_name(TopicName(StrBytes::from_static_str(name))),
+                }
+            };
+            let response = ProduceResponse::default().with_throttle_time_ms(-5).with_responses(vec![
+                topic("longer.name", 2, vec![partition(3, 33)]),
+                topic("other", 9, vec![partition(0, 99)]),
+                topic("a", 1, vec![partition(5, 55), partition(7, 77), partition(0, 11)]),
+            ]);
+            let mut out = BytesMut::new();
+            response.encode(&mut out, version).unwrap();
+            out.freeze()
+        };
+        for version in 3..=13 {
+            let read = Layout::of(&batches()).read(version, answer(version)).unwrap();
+            let found: Vec<_> = read.partitions.iter().map(|(index, answer)| (index.0, answer.base_offset)).collect();
+            assert_eq!(found, [(2, 33), (1, 55), (0, 11)], "version {version}");
+            assert_eq!(read.throttle_ms, 0);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_lies_about_its_length_is_an_error() {
+        let body = Bytes::from_static(b"\xff\xff\xff\xff\x0f");
+        assert!(matches!(Layout::of(&batches()).read(9, body), Err(RequestError::Decode(_))));
+    }
+}
