@@ -86,6 +86,7 @@ impl EncodedRequest {
 }
 
 /// Encodes a whole frame: length, header, body.
+#[cfg(test)]
 pub(crate) fn encode_request<R: Request>(
     request: &R,
     version: i16,
@@ -93,7 +94,7 @@ pub(crate) fn encode_request<R: Request>(
     client_id: &ClientId,
 ) -> Result<Bytes, EncodeError> {
     let request = EncodedRequest::new(request, version)?;
-    let mut frame = BytesMut::with_capacity(request.body_bytes + MAX_SMALL_HEAD_BYTES);
+    let mut frame = BytesMut::new();
     request.put_head(&mut frame, correlation_id, client_id);
     for segment in &request.segments {
         frame.extend_from_slice(segment);
@@ -163,8 +164,6 @@ const FIXED_HEADER_BYTES: usize = 2 + 2 + 4;
 const MAX_HEAD_BYTES: usize = FIXED_HEADER_BYTES + 2 + i16::MAX as usize + 1;
 /// The frame's length is a positive 32-bit number.
 const MAX_BODY_BYTES: usize = i32::MAX as usize - MAX_HEAD_BYTES;
-/// What is reserved for a head before the client id is looked at.
-const MAX_SMALL_HEAD_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {

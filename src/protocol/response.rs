@@ -55,6 +55,7 @@ pub(crate) fn decode_body<R: Request>(mut body: Bytes, version: i16) -> Result<R
 }
 
 /// Decodes a whole response to an `R` of this version: correlation id and body.
+#[cfg(any(test, fuzzing))]
 pub(crate) fn decode_response<R: Request>(message: &Bytes, version: i16) -> Result<(i32, R::Response), DecodeError> {
     let (id, body) = split_header::<R>(message, version)?;
     Ok((id, decode_body::<R>(body, version)?))

@@ -341,7 +341,7 @@ fn converge(
                     .filter(|held| !assigned[&member.member_id].contains(held))
             })
             .collect();
-        for (_, given) in &assigned {
+        for given in assigned.values() {
             for partition in given {
                 assert!(!holders.contains(&partition), "{partition} is given away while its owner holds it");
             }
