@@ -143,6 +143,12 @@ impl Release {
         (Self(Some(sender)), receiver)
     }
 
+    /// A release that answers by `sender`.
+    #[cfg(feature = "kafka")]
+    pub(crate) fn over(sender: Option<oneshot::Sender<()>>) -> Self {
+        Self(sender)
+    }
+
     /// Lets the partitions go.
     pub fn send(mut self) {
         if let Some(sender) = self.0.take() {

@@ -10,6 +10,8 @@
 //! ```
 
 mod error;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod membership;
 pub mod memory;
 mod publish;

@@ -156,6 +156,11 @@ impl Problems {
         self.0.push(ConfigProblem { option, problem: problem.to_string() });
     }
 
+    /// Notes all problems of another set.
+    pub(crate) fn extend(&mut self, error: ConfigError) {
+        self.0.extend(error.problems);
+    }
+
     /// Notes a problem unless `holds`.
     pub(crate) fn require(&mut self, holds: bool, option: &'static str, problem: impl fmt::Display) {
         if !holds {

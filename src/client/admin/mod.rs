@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use kafka_protocol::protocol::Request;
 
+pub(crate) use self::retry::join_all;
+
 use self::retry::Settle;
 use super::cluster::left_until;
 use super::{Client, ClientError, Cluster, deadline_in};

@@ -94,6 +94,11 @@ impl Release {
         (Self(Some(sender)), receiver)
     }
 
+    /// What answers, for a release of another kind to take over.
+    pub(crate) fn into_sender(self) -> Option<oneshot::Sender<()>> {
+        self.0
+    }
+
     /// Lets the partitions go, once what was committed of them before is decided.
     pub fn send(mut self) {
         if let Some(sender) = self.0.take() {

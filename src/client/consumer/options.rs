@@ -152,7 +152,7 @@ impl ConsumerBuilder {
         Ok(Consumer::start(self.cluster, settings))
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let mut problems = Problems::default();
         let group = &self.group;
         problems.require(!group.group.is_empty(), "group", "it is empty");

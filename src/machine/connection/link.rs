@@ -346,11 +346,6 @@ impl<W> Link<W> {
         !self.queue.is_empty() || self.in_flight.iter().any(|request| request.waiter.is_some())
     }
 
-    /// Whether a transport is up or being made.
-    pub(crate) fn is_connected(&self) -> bool {
-        matches!(self.state, State::Connecting { .. } | State::Handshaking { .. } | State::Ready { .. })
-    }
-
     fn connect(&mut self, now: Instant) -> Step {
         let deadline = now + self.limits.setup;
         self.state = State::Connecting { deadline };

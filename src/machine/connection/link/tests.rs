@@ -516,3 +516,127 @@ fn a_link_whose_driver_died_can_be_driven_again() {
     rig.call(2, 5);
     assert!(matches!(rig.step(), Step::Connect { .. }));
 }
+
+/// What may happen to a link, in any order.
+#[derive(Debug, Clone)]
+enum Op {
+    Call { seconds: u64 },
+    CallWithoutAnswer,
+    Pass { millis: u64 },
+    Step,
+    Connected,
+    ConnectFailed,
+    HandOut,
+    Left { bytes: usize },
+    Versions,
+    Answer,
+    WrongAnswer,
+    Lost,
+    Timeout,
+    Violation,
+    Abandon,
+}
+
+fn op() -> impl proptest::strategy::Strategy<Value = Op> {
+    use proptest::prelude::*;
+    prop_oneof![
+        4 => (0_u64..20).prop_map(|seconds| Op::Call { seconds }),
+        1 => Just(Op::CallWithoutAnswer),
+        2 => (0_u64..8_000).prop_map(|millis| Op::Pass { millis }),
+        4 => Just(Op::Step),
+        4 => Just(Op::Connected),
+        1 => Just(Op::ConnectFailed),
+        4 => Just(Op::HandOut),
+        4 => (0_usize..200).prop_map(|bytes| Op::Left { bytes }),
+        3 => Just(Op::Versions),
+        4 => Just(Op::Answer),
+        1 => Just(Op::WrongAnswer),
+        1 => Just(Op::Lost),
+        2 => Just(Op::Timeout),
+        1 => Just(Op::Violation),
+        1 => Just(Op::Abandon),
+    ]
+}
+
+proptest::proptest! {
+    /// Whatever happens, in whatever order: each request has one outcome, and none that left is told as not sent.
+    #[test]
+    fn every_request_is_over_once_and_what_left_is_never_told_as_not_sent(
+        ops in proptest::collection::vec(op(), 0..120),
+    ) {
+        let mut rig = Rig::new();
+        let mut submitted = 0;
+        let mut outcomes = std::collections::HashMap::new();
+        for op in ops {
+            apply(&mut rig, op, &mut submitted);
+            assert!(rig.link.in_flight.len() <= rig.link.limits.in_flight.max(1));
+            assert!(rig.link.queue.len() <= rig.link.limits.queued);
+            let left = rig.link.transmitted.left;
+            let sent: Vec<_> = rig.link.in_flight.iter().filter(|r| r.begins_at < left).map(|r| r.waiter).collect();
+            collect(&mut rig, &mut outcomes);
+            rig.link.poll_step(rig.now);
+            // What is under way now and has left in part must not be told as not sent later.
+            for waiter in sent.into_iter().flatten() {
+                outcomes.entry(waiter).or_insert_with(|| "left".to_owned());
+            }
+        }
+        rig.link.close();
+        collect(&mut rig, &mut outcomes);
+        assert_eq!(outcomes.len(), submitted as usize);
+        assert!(outcomes.values().all(|outcome| outcome != "left"), "a request without an outcome");
+    }
+}
+
+fn apply(rig: &mut Rig, op: Op, submitted: &mut u32) {
+    match op {
+        Op::Call { seconds } => {
+            rig.call(*submitted, seconds);
+            *submitted += 1;
+        }
+        Op::CallWithoutAnswer => {
+            let request = EncodedRequest::new(&ProduceRequest::default(), 9).unwrap();
+            rig.submit(*submitted, 5, ApiKey(0), Payload::Encoded { request, answered: false });
+            *submitted += 1;
+        }
+        Op::Pass { millis } => rig.now += Duration::from_millis(millis),
+        Op::Step => drop(rig.step()),
+        Op::Connected => {
+            rig.wire.clear();
+            rig.link.handle_connected(rig.now);
+        }
+        Op::ConnectFailed => rig.link.handle_connect_failed(rig.now, ConnectionError::Closed, 0.5),
+        Op::HandOut => drop(rig.hand_out()),
+        Op::Left { bytes } => {
+            let handed_out = rig.link.transmitted.handed_out - rig.link.transmitted.left;
+            rig.link.handle_transmitted(rig.now, bytes.min(handed_out as usize));
+        }
+        Op::Versions if matches!(rig.link.state, State::Handshaking { .. }) && !rig.link.in_flight.is_empty() => {
+            rig.answer_versions();
+        }
+        Op::Answer => {
+            if let Some(first) = rig.link.in_flight.front().filter(|first| first.waiter.is_some()) {
+                let frame = heartbeat_frame(first.correlation_id);
+                let _ = rig.link.handle_frame(rig.now, frame, 0.5);
+            }
+        }
+        Op::WrongAnswer => drop(rig.link.handle_frame(rig.now, heartbeat_frame(i32::MIN), 0.5)),
+        Op::Lost => drop(rig.link.handle_lost(rig.now, broken(), 0.5)),
+        Op::Timeout => drop(rig.link.handle_timeout(rig.now, 0.5)),
+        Op::Violation => {
+            rig.link.handle_violation(rig.now, ProtocolViolation::TooShort { bytes: 0 }, 0.5);
+        }
+        Op::Abandon => rig.link.abandon(),
+        Op::Versions => {}
+    }
+}
+
+fn collect(rig: &mut Rig, outcomes: &mut std::collections::HashMap<u32, String>) {
+    for (waiter, outcome) in rig.done() {
+        let before = outcomes.insert(waiter, outcome.clone());
+        match before.as_deref() {
+            None => {}
+            Some("left") => assert!(!outcome.starts_with("not sent"), "{waiter} left, and is told as {outcome}"),
+            Some(before) => panic!("{waiter} is over twice: {before}, {outcome}"),
+        }
+    }
+}

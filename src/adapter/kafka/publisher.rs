@@ -1,0 +1,151 @@
+//! Publishing by a producer of its own.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::NAME;
+use super::settings::KafkaSettings;
+use crate::adapter::{
+    Acknowledged, AdapterError, AdapterErrorKind, BoxFuture, PublishError, Publisher, RecordFailure, RecordOutcome,
+};
+use crate::client::{Client, Delivery, ProduceError, ProduceErrorKind, Producer, Unfinished, join_all};
+use crate::record::{Record, Topic, TopicPartition};
+use crate::retry::RetryPolicy;
+
+/// One producer.
+///
+/// The tries of the policy are the producer's: it sends the same batch again, with its producer id and sequence, until the
+/// time of all tries together is used up. Sending again from here would number the records anew.
+pub(super) struct KafkaPublisher {
+    producer: Producer,
+    attempts: u32,
+}
+
+impl KafkaPublisher {
+    pub(super) fn new(client: &Client, settings: &KafkaSettings, retry: &RetryPolicy) -> Result<Self, AdapterError> {
+        let attempts = retry.attempts.max(1);
+        // The ceilings of the first wait and of the last; the producer doubles in between.
+        let first = retry.backoff.delay(1, 1.0).clamp(SHORTEST_WAIT, LONGEST_WAIT);
+        let last = retry.backoff.delay(attempts, 1.0).clamp(first, LONGEST_WAIT);
+        let builder = settings.producer(client, attempts).retry_backoff(first, last);
+        let producer = builder.build().map_err(|error| {
+            AdapterError::new(NAME, AdapterErrorKind::Unsupported, format_args!("publisher: {error}"))
+                .with_source(error)
+        })?;
+        Ok(Self { producer, attempts })
+    }
+
+    pub(super) async fn close(&self, timeout: Duration) -> Result<(), Unfinished> {
+        self.producer.close(timeout).await
+    }
+
+    /// Queues the records of one topic in order, then waits for all. `indices` are their places in the whole.
+    async fn publish_topic(&self, records: Vec<(usize, Record)>) -> Vec<(usize, RecordOutcome)> {
+        let mut outcomes = Vec::with_capacity(records.len());
+        let mut under_way = Vec::with_capacity(records.len());
+        let mut records = records.into_iter();
+        while let Some((index, record)) = records.next() {
+            let topic = record.topic.clone();
+            match self.producer.enqueue(record).await {
+                Ok(delivery) => under_way.push((index, topic, delivery)),
+                Err(error) => {
+                    let (hopeless, failure) = (stops_the_rest(&error), failure(&error));
+                    outcomes.push((index, Err(failure.clone())));
+                    if hopeless {
+                        // Each of the others would wait as long for the same end.
+                        outcomes.extend(records.by_ref().map(|(index, _)| (index, Err(failure.clone()))));
+                    }
+                }
+            }
+        }
+        let mut last: Option<(Arc<ProduceError>, Arc<RecordFailure>)> = None;
+        for (index, topic, delivery) in under_way {
+            outcomes.push((index, acknowledged(topic, delivery, &mut last).await));
+        }
+        outcomes
+    }
+}
+
+impl Publisher for KafkaPublisher {
+    fn publish(&self, records: Vec<Record>) -> BoxFuture<'_, Result<Vec<Acknowledged>, PublishError>> {
+        Box::pin(async move {
+            let count = records.len();
+            let topics = by_topic(records).into_iter().map(|records| self.publish_topic(records));
+            let settled = join_all(topics).await.into_iter().flatten();
+            let mut outcomes: Vec<Option<RecordOutcome>> = vec![None; count];
+            settled.for_each(|(index, outcome)| outcomes[index] = Some(outcome));
+            let outcomes: Vec<_> = outcomes.into_iter().flatten().collect();
+            if outcomes.iter().all(Result::is_ok) {
+                return Ok(outcomes.into_iter().flatten().collect());
+            }
+            let exhausted = outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(|failure| failure.retryable));
+            Err(PublishError::new(outcomes, if exhausted { self.attempts } else { 1 }))
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
+        Box::pin(async move {
+            self.producer.flush().await;
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Debug for KafkaPublisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaPublisher").field("attempts", &self.attempts).finish_non_exhaustive()
+    }
+}
+
+/// The records of each topic, with their places.
+fn by_topic(records: Vec<Record>) -> Vec<Vec<(usize, Record)>> {
+    let mut topics: Vec<Vec<(usize, Record)>> = Vec::new();
+    for (index, record) in records.into_iter().enumerate() {
+        // A publish is about few topics, most often one.
+        match topics.iter_mut().find(|topic| topic[0].1.topic == record.topic) {
+            Some(topic) => topic.push((index, record)),
+            None => topics.push(vec![(index, record)]),
+        }
+    }
+    topics
+}
+
+async fn acknowledged(
+    topic: Topic,
+    delivery: Delivery,
+    last: &mut Option<(Arc<ProduceError>, Arc<RecordFailure>)>,
+) -> RecordOutcome {
+    match delivery.await {
+        Ok(written) => {
+            Ok(Acknowledged { partition: TopicPartition::new(topic, written.partition), offset: written.offset })
+        }
+        // Records of a batch that failed share its error.
+        Err(error) => match last {
+            Some((shared, failure)) if Arc::ptr_eq(shared, &error) => Err(failure.clone()),
+            _ => {
+                let failure = failure(&error);
+                *last = Some((error, failure.clone()));
+                Err(failure)
+            }
+        },
+    }
+}
+
+fn failure(error: &Arc<ProduceError>) -> Arc<RecordFailure> {
+    let failure = RecordFailure::new(error.outcome, error.is_retriable(), format_args!("{NAME}: {error}"));
+    let failure = match error.code() {
+        Some(code) => failure.with_code(code.0),
+        None => failure,
+    };
+    Arc::new(failure.with_source(error.clone()))
+}
+
+/// Whether the failure is about the topic or the producer, not about the record.
+fn stops_the_rest(error: &ProduceError) -> bool {
+    matches!(error.kind, ProduceErrorKind::Blocked { .. } | ProduceErrorKind::Lookup | ProduceErrorKind::Closed)
+}
+
+/// Bounds of the producer's own.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);

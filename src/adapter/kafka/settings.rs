@@ -1,0 +1,311 @@
+//! Options of the adapter.
+
+use std::time::Duration;
+
+use super::KafkaAdapter;
+use crate::adapter::JoinOptions;
+use crate::adapter::Start;
+use crate::client::{Client, ClientBuilder, ConfigError, ConsumerBuilder, OffsetReset, Problems, ProducerBuilder};
+use crate::protocol::compression::Compression;
+
+/// Options of a [`KafkaAdapter`]: of its client, and of every producer and consumer that it makes.
+///
+/// Every option has a default that is meant to be kept. Mistakes are reported together by [`build`](Self::build).
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct KafkaAdapterBuilder {
+    client: ClientBuilder,
+    settings: KafkaSettings,
+}
+
+/// What calls, producers and consumers are made with. What is absent is left at the client's default.
+#[derive(Debug, Clone)]
+pub(super) struct KafkaSettings {
+    pub(super) admin_timeout: Duration,
+    delivery_timeout: Duration,
+    linger: Duration,
+    batch_bytes: Option<usize>,
+    max_request_bytes: Option<usize>,
+    buffer_bytes: Option<usize>,
+    compression: Option<Compression>,
+    session_timeout: Option<Duration>,
+    heartbeat_interval: Option<Duration>,
+    fetch_max_wait: Option<Duration>,
+    fetch_min_bytes: Option<usize>,
+    fetch_max_bytes: Option<usize>,
+    fetch_max_partition_bytes: Option<usize>,
+    fetch_memory_bytes: Option<usize>,
+    max_inflated_bytes: Option<usize>,
+}
+
+impl KafkaAdapterBuilder {
+    pub(super) fn new<A: Into<String>>(bootstrap: impl IntoIterator<Item = A>) -> Self {
+        let settings = KafkaSettings {
+            admin_timeout: Duration::from_secs(30),
+            delivery_timeout: Duration::from_secs(30),
+            linger: Duration::from_millis(5),
+            batch_bytes: None,
+            max_request_bytes: None,
+            buffer_bytes: None,
+            compression: None,
+            session_timeout: None,
+            heartbeat_interval: None,
+            fetch_max_wait: None,
+            fetch_min_bytes: None,
+            fetch_max_bytes: None,
+            fetch_max_partition_bytes: None,
+            fetch_memory_bytes: None,
+            max_inflated_bytes: None,
+        };
+        Self { client: Client::builder(bootstrap), settings }
+    }
+
+    /// As [`ClientBuilder::client_id`].
+    pub fn client_id(mut self, id: impl Into<String>) -> Self {
+        self.client = self.client.client_id(id);
+        self
+    }
+
+    /// As [`ClientBuilder::request_timeout`]; at most [`delivery_timeout`](Self::delivery_timeout).
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.client = self.client.request_timeout(timeout);
+        self
+    }
+
+    /// As [`ClientBuilder::setup_timeout`].
+    pub fn setup_timeout(mut self, timeout: Duration) -> Self {
+        self.client = self.client.setup_timeout(timeout);
+        self
+    }
+
+    /// As [`ClientBuilder::reconnect_backoff`].
+    pub fn reconnect_backoff(mut self, first: Duration, max: Duration) -> Self {
+        self.client = self.client.reconnect_backoff(first, max);
+        self
+    }
+
+    /// As [`ClientBuilder::idle_timeout`].
+    pub fn idle_timeout(mut self, timeout: Duration) -> Self {
+        self.client = self.client.idle_timeout(timeout);
+        self
+    }
+
+    /// As [`ClientBuilder::metadata_max_age`].
+    pub fn metadata_max_age(mut self, age: Duration) -> Self {
+        self.client = self.client.metadata_max_age(age);
+        self
+    }
+
+    /// As [`ClientBuilder::max_response_bytes`].
+    pub fn max_response_bytes(mut self, bytes: usize) -> Self {
+        self.client = self.client.max_response_bytes(bytes);
+        self
+    }
+
+    /// How long a call about topics or offsets may take, and reaching the cluster. Default 30 s, from 100 ms to an hour. Java:
+    /// `default.api.timeout.ms`.
+    pub fn admin_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.admin_timeout = timeout;
+        self
+    }
+
+    /// How long one try of a publisher may take. Its tries are made one after the other on the same batch, so a record is
+    /// given up after as many times this as the publisher's policy has attempts. Default 30 s, from
+    /// [`request_timeout`](Self::request_timeout) to an hour. Java: `delivery.timeout.ms`, for all tries together.
+    pub fn delivery_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.delivery_timeout = timeout;
+        self
+    }
+
+    /// As [`ProducerBuilder::linger`].
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.settings.linger = linger;
+        self
+    }
+
+    /// As [`ProducerBuilder::batch_bytes`].
+    pub fn batch_bytes(mut self, bytes: usize) -> Self {
+        self.settings.batch_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ProducerBuilder::max_request_bytes`].
+    pub fn max_request_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_request_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ProducerBuilder::buffer_bytes`], for each publisher.
+    pub fn buffer_bytes(mut self, bytes: usize) -> Self {
+        self.settings.buffer_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ProducerBuilder::compression`].
+    pub fn compression(mut self, compression: impl Into<Compression>) -> Self {
+        self.settings.compression = Some(compression.into());
+        self
+    }
+
+    /// As [`ConsumerBuilder::session_timeout`].
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.session_timeout = Some(timeout);
+        self
+    }
+
+    /// As [`ConsumerBuilder::heartbeat_interval`].
+    pub fn heartbeat_interval(mut self, interval: Duration) -> Self {
+        self.settings.heartbeat_interval = Some(interval);
+        self
+    }
+
+    /// As [`ConsumerBuilder::fetch_max_wait`].
+    pub fn fetch_max_wait(mut self, wait: Duration) -> Self {
+        self.settings.fetch_max_wait = Some(wait);
+        self
+    }
+
+    /// As [`ConsumerBuilder::fetch_min_bytes`].
+    pub fn fetch_min_bytes(mut self, bytes: usize) -> Self {
+        self.settings.fetch_min_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ConsumerBuilder::fetch_max_bytes`].
+    pub fn fetch_max_bytes(mut self, bytes: usize) -> Self {
+        self.settings.fetch_max_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ConsumerBuilder::fetch_max_partition_bytes`].
+    pub fn fetch_max_partition_bytes(mut self, bytes: usize) -> Self {
+        self.settings.fetch_max_partition_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ConsumerBuilder::fetch_memory_bytes`], for each membership.
+    pub fn fetch_memory_bytes(mut self, bytes: usize) -> Self {
+        self.settings.fetch_memory_bytes = Some(bytes);
+        self
+    }
+
+    /// As [`ConsumerBuilder::max_inflated_bytes`].
+    pub fn max_inflated_bytes(mut self, bytes: usize) -> Self {
+        self.settings.max_inflated_bytes = Some(bytes);
+        self
+    }
+
+    /// The adapter. Nothing is connected to yet.
+    ///
+    /// # Errors
+    /// Naming every option that cannot be used.
+    pub fn build(self) -> Result<KafkaAdapter, ConfigError> {
+        let mut problems = Problems::default();
+        problems.require_within("admin_timeout", self.settings.admin_timeout, TENTH..=HOUR);
+        let client = self.client.build().map_err(|error| problems.extend(error)).ok();
+        // The options of producers and consumers are checked even if the client's are wrong.
+        let checked = client.clone().map_or_else(|| Client::builder([ANY_ADDRESS]).build(), Ok)?;
+        self.settings.check(&checked, &mut problems);
+        problems.finish()?;
+        Ok(KafkaAdapter::over(client.unwrap_or(checked), self.settings))
+    }
+}
+
+impl KafkaSettings {
+    /// A producer whose time is that of so many tries.
+    pub(super) fn producer(&self, client: &Client, attempts: u32) -> ProducerBuilder {
+        let delivery_timeout = self.delivery_timeout.saturating_mul(attempts).saturating_add(self.linger);
+        let mut builder = client
+            .producer()
+            .linger(self.linger)
+            .delivery_timeout(delivery_timeout.min(LONGEST_DELIVERY))
+            .max_block(self.delivery_timeout);
+        builder = set(builder, self.batch_bytes, ProducerBuilder::batch_bytes);
+        builder = set(builder, self.max_request_bytes, ProducerBuilder::max_request_bytes);
+        builder = set(builder, self.buffer_bytes, ProducerBuilder::buffer_bytes);
+        set(builder, self.compression, ProducerBuilder::compression)
+    }
+
+    /// A consumer for this membership.
+    pub(super) fn consumer(&self, client: &Client, options: &JoinOptions) -> ConsumerBuilder {
+        let mut builder = client
+            .consumer(&options.group)
+            .revocation_timeout(options.revocation_timeout)
+            .interop_node(options.interop_node);
+        for subscription in &options.topics {
+            let reset = match subscription.start {
+                Start::Earliest => OffsetReset::Earliest,
+                Start::Latest => OffsetReset::Latest,
+            };
+            builder = builder.topic(&subscription.topic, reset);
+        }
+        builder = set(builder, self.session_timeout, ConsumerBuilder::session_timeout);
+        builder = set(builder, self.heartbeat_interval, ConsumerBuilder::heartbeat_interval);
+        builder = set(builder, self.fetch_max_wait, ConsumerBuilder::fetch_max_wait);
+        builder = set(builder, self.fetch_min_bytes, ConsumerBuilder::fetch_min_bytes);
+        builder = set(builder, self.fetch_max_bytes, ConsumerBuilder::fetch_max_bytes);
+        builder = set(builder, self.fetch_max_partition_bytes, ConsumerBuilder::fetch_max_partition_bytes);
+        builder = set(builder, self.fetch_memory_bytes, ConsumerBuilder::fetch_memory_bytes);
+        set(builder, self.max_inflated_bytes, ConsumerBuilder::max_inflated_bytes)
+    }
+
+    fn check(&self, client: &Client, problems: &mut Problems) {
+        problems.require(self.delivery_timeout <= HOUR, "delivery_timeout", "it is over an hour");
+        if let Err(error) = self.producer(client, 1).build() {
+            problems.extend(error);
+        }
+        let options = JoinOptions::new("any", vec![any_topic()]);
+        if let Err(error) = self.consumer(client, &options).check() {
+            problems.extend(error);
+        }
+    }
+}
+
+fn set<B, T>(builder: B, value: Option<T>, setter: impl FnOnce(B, T) -> B) -> B {
+    match value {
+        Some(value) => setter(builder, value),
+        None => builder,
+    }
+}
+
+fn any_topic() -> crate::adapter::TopicSubscription {
+    crate::adapter::TopicSubscription { topic: "any".into(), start: Start::default() }
+}
+
+const TENTH: Duration = Duration::from_millis(100);
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The longest that a producer takes, whatever the number of attempts.
+const LONGEST_DELIVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// Stands in for addresses that are wrong, so that the other options are checked too. Nothing connects to it.
+const ANY_ADDRESS: &str = "localhost:9092";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_of_all_kinds_are_reported_together_by_name() {
+        let error = KafkaAdapter::builder(["nowhere"])
+            .admin_timeout(Duration::ZERO)
+            .linger(Duration::from_secs(61))
+            .delivery_timeout(Duration::from_secs(1))
+            .heartbeat_interval(Duration::from_secs(600))
+            .fetch_memory_bytes(1)
+            .build()
+            .unwrap_err();
+        let options: Vec<_> = error.problems.iter().map(|problem| problem.option).collect();
+        let expected =
+            ["admin_timeout", "bootstrap", "linger", "delivery_timeout", "heartbeat_interval", "fetch_memory_bytes"];
+        assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn the_defaults_can_be_used_for_one_try_and_for_many() {
+        let adapter = KafkaAdapter::builder(["localhost:9092"]).build().unwrap();
+        for attempts in [1, 5, u32::MAX] {
+            adapter.settings.producer(&adapter.client, attempts).build().unwrap();
+        }
+    }
+}
