@@ -30,7 +30,7 @@ pub enum ConsumerEvent {
 pub struct Assigned {
     /// Which partition.
     pub partition: TopicPartition,
-    /// Counts the assignments of this membership.
+    /// Counts assignments, over all memberships of the process.
     pub epoch: u64,
 }
 

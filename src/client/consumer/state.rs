@@ -1,6 +1,7 @@
 //! What a membership's tasks and handles share.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -58,7 +59,6 @@ pub(super) struct State {
     events: VecDeque<ConsumerEvent>,
     waiting: HashMap<u64, Waiting>,
     last_call: u64,
-    last_epoch: u64,
     waker: Option<Waker>,
     ended: bool,
 }
@@ -97,7 +97,6 @@ impl Shared {
             events: VecDeque::new(),
             waiting: HashMap::new(),
             last_call: 0,
-            last_epoch: 0,
             waker: None,
             ended: false,
         };
@@ -274,10 +273,11 @@ impl Shared {
 impl State {
     /// A partition came. Returns its epoch.
     pub(super) fn hold(&mut self, partition: TopicPartition) -> u64 {
-        self.last_epoch += 1;
-        let held = Held { epoch: self.last_epoch, told: false, epochs: VecDeque::new() };
-        self.held.insert(partition, held);
-        self.last_epoch
+        // Over all memberships of the process: an assignment of one that ended is not taken for one of the next.
+        static LAST_EPOCH: AtomicU64 = AtomicU64::new(0);
+        let epoch = LAST_EPOCH.fetch_add(1, Ordering::Relaxed) + 1;
+        self.held.insert(partition, Held { epoch, told: false, epochs: VecDeque::new() });
+        epoch
     }
 
     /// Stops reading these, and returns those that the consumer knows of.
