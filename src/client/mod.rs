@@ -11,6 +11,7 @@ mod admin;
 mod cluster;
 mod config;
 mod connection;
+mod consumer;
 mod error;
 mod partitioner;
 mod producer;
@@ -29,6 +30,10 @@ pub use self::admin::{
     ListedOffset, NewTopic, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
 };
 pub use self::config::ClientBuilder;
+pub use self::consumer::{
+    Assigned, Assignment, BatchLease, CommitCause, CommitError, CommitFailed, CommitPosition, Consumer,
+    ConsumerBuilder, ConsumerError, ConsumerEvent, ConsumerHandle, OffsetReset, PartitionBatch, Release,
+};
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
 pub use self::partitioner::{Choice, KeyHash, Partitioner};
 pub use self::producer::{BatchError, Delivery, Producer, ProducerBuilder, RecordMetadata, Unfinished};
@@ -62,6 +67,16 @@ impl Client {
         Self { cluster }
     }
 
+    /// Options of a producer. Writes are idempotent and acknowledged by all in-sync replicas.
+    pub fn producer(&self) -> ProducerBuilder {
+        ProducerBuilder::new(self)
+    }
+
+    /// Options of a member of this group. It reads nothing before it is built.
+    pub fn consumer(&self, group: impl Into<String>) -> ConsumerBuilder {
+        ConsumerBuilder::new(self.cluster.clone(), group)
+    }
+
     pub(crate) fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -75,11 +90,6 @@ impl Client {
     /// Dropping the future changes nothing.
     pub async fn ping(&self, timeout: Duration) -> Result<(), ClientError> {
         self.cluster.refreshed(&[], deadline_in(timeout)).await.map(drop)
-    }
-
-    /// Options of a producer. Writes are idempotent and acknowledged by all in-sync replicas.
-    pub fn producer(&self) -> ProducerBuilder {
-        ProducerBuilder::new(self)
     }
 
     /// Closes every connection of this client and of everything made from it, once what is under way is answered, or after
