@@ -21,8 +21,7 @@ pub(super) fn read_all(
             let mut probe = [0; 512];
             let read = reader.read(&mut probe).map_err(|error| super::malformed(codec, error))?;
             if read == 0 {
-                out.truncate(filled);
-                return Ok(out);
+                return Ok(fitted(out, filled));
             }
             if filled + read > max_inflated_bytes {
                 return Err(CompressionError::TooLarge { codec, max_inflated_bytes });
@@ -36,10 +35,7 @@ pub(super) fn read_all(
             continue;
         }
         match reader.read(&mut out[filled..]).map_err(|error| super::malformed(codec, error))? {
-            0 => {
-                out.truncate(filled);
-                return Ok(out);
-            }
+            0 => return Ok(fitted(out, filled)),
             read => filled += read,
         }
     }
@@ -60,11 +56,7 @@ pub(super) fn fill(
     loop {
         let mut out = vec![0; size];
         if let Some(filled) = attempt(&mut out)? {
-            out.truncate(filled);
-            if out.capacity() > 2 * filled {
-                out.shrink_to_fit();
-            }
-            return Ok(out);
+            return Ok(fitted(out, filled));
         }
         if size == max_inflated_bytes {
             return Err(CompressionError::TooLarge { codec, max_inflated_bytes });
@@ -73,12 +65,23 @@ pub(super) fn fill(
     }
 }
 
+/// The filled part, without much memory behind it: records stay for as long as they are handled.
+fn fitted(mut out: Vec<u8>, filled: usize) -> Vec<u8> {
+    out.truncate(filled);
+    if out.capacity() - filled > filled / 4 {
+        out.shrink_to_fit();
+    }
+    out
+}
+
 /// How much to make room for at first: what the input claims, if input of its length is likely to hold it.
+#[cfg(any(feature = "gzip", feature = "zstd", feature = "zstd-c"))]
 pub(super) fn first_guess(claimed: Option<u64>, input: &[u8]) -> usize {
     let likely = input.len().saturating_mul(LIKELY_RATIO).max(MIN_STEP);
     claimed.and_then(|claimed| usize::try_from(claimed).ok()).map_or(likely, |claimed| claimed.min(likely))
 }
 
 /// Text and JSON compress to a fifth up to a tenth.
+#[cfg(any(feature = "gzip", feature = "zstd", feature = "zstd-c"))]
 const LIKELY_RATIO: usize = 16;
 const MIN_STEP: usize = 16 << 10;
