@@ -9,6 +9,10 @@
 //! has at least two fewer. Each move lowers the sum of squared loads, so it ends; and when no chain is left the loads are
 //! as even as the subscriptions allow. (Swapping partitions until nothing improves, as the first sticky assignors did,
 //! ran for ever over unequal subscriptions: librdkafka#4783.)
+//!
+//! Where there is a choice, a topic goes to who has least of it, and a member gives of what it has most above its part:
+//! else one member may end with all of a busy topic and another with all of its quiet retry topic, and both are loaded
+//! evenly by number alone.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -66,6 +70,7 @@ struct Deal<'a> {
 /// One topic's partitions.
 struct TopicShare<'a> {
     topic: &'a Topic,
+    count: usize,
     /// Members that subscribed to it, in order.
     subscribers: Vec<usize>,
     /// Partitions without an owner and not dealt out yet.
@@ -97,7 +102,8 @@ impl<'a> Deal<'a> {
         let mut deal =
             Self { topics: Vec::new(), topics_of: vec![Vec::new(); members.len()], load: vec![0; members.len()] };
         for (topic, subscribers) in subscribers(members, partitions) {
-            let mut share = TopicShare { topic, subscribers, free: Vec::new(), held: BTreeMap::new() };
+            let count = usize::try_from(partitions[topic]).unwrap_or(0);
+            let mut share = TopicShare { topic, count, subscribers, free: Vec::new(), held: BTreeMap::new() };
             let mut owners = owners.remove(topic).unwrap_or_default();
             for number in 0..partitions[topic] {
                 let owner = owners.remove(&number).filter(|owner| share.subscribers.binary_search(owner).is_ok());
@@ -124,11 +130,11 @@ impl<'a> Deal<'a> {
         order.sort_by_key(|topic| self.topics[*topic].subscribers.len());
         for topic in order {
             let share = &mut self.topics[topic];
-            let mut by_load: BTreeSet<(usize, usize)> =
-                share.subscribers.iter().map(|member| (self.load[*member], *member)).collect();
+            let mut by_load: BTreeSet<(usize, usize, usize)> =
+                share.subscribers.iter().map(|member| (self.load[*member], share.held_by(*member), *member)).collect();
             for number in std::mem::take(&mut share.free) {
-                let (load, member) = by_load.pop_first().expect("a topic in the deal has subscribers");
-                by_load.insert((load + 1, member));
+                let (load, held, member) = by_load.pop_first().expect("a topic in the deal has subscribers");
+                by_load.insert((load + 1, held + 1, member));
                 share.held.entry(member).or_default().gained.push((number, None));
                 self.load[member] = load + 1;
             }
@@ -170,7 +176,9 @@ impl<'a> Deal<'a> {
         let mut next = 0;
         while let Some(&from) = reached.get(next) {
             next += 1;
-            for &topic in &self.topics_of[from] {
+            let mut topics = self.topics_of[from].clone();
+            topics.sort_by_key(|topic| self.topics[*topic].room_of(from));
+            for topic in topics {
                 let share = &self.topics[topic];
                 // Whoever holds of a topic can give it to all its subscribers: its first holder reached them all.
                 if topics_seen[topic] || !share.can_give(from, movable) {
@@ -184,7 +192,8 @@ impl<'a> Deal<'a> {
                         reached.push(to);
                     }
                 }
-                let least = reached[first_new..].iter().min_by_key(|member| (self.load[**member], **member));
+                let by_load = |member: &&usize| (self.load[**member], share.held_by(**member), **member);
+                let least = reached[first_new..].iter().min_by_key(by_load);
                 if let Some(&end) = least.filter(|member| self.load[**member] + 2 <= self.load[start]) {
                     return Chain::Found(steps_to(end, &came_by));
                 }
@@ -239,6 +248,16 @@ impl<'a> Deal<'a> {
 }
 
 impl TopicShare<'_> {
+    /// How many partitions the member has of it.
+    fn held_by(&self, member: usize) -> usize {
+        self.held.get(&member).map_or(0, |holding| holding.kept.len() + holding.gained.len())
+    }
+
+    /// How far the member is below its even part of the topic, in 1024ths of a partition; negative above.
+    fn room_of(&self, member: usize) -> i64 {
+        (self.count * 1024 / self.subscribers.len().max(1)) as i64 - self.held_by(member) as i64 * 1024
+    }
+
     fn can_give(&self, member: usize, movable: Movable) -> bool {
         self.held
             .get(&member)

@@ -98,6 +98,26 @@ fn a_new_member_gets_what_another_lets_go_of_and_only_then() {
     assert_eq!(show(&second), "c0: a0 a1 | c1: a2 a3");
 }
 
+/// Even by number alone, one of two members had all of a busy topic, and the other all of its retry topic.
+#[test]
+fn a_new_member_gets_its_part_of_every_topic() {
+    let topics = ["a", "b", "c"];
+    let counts = counts(&[("a", 6), ("b", 6), ("c", 2)]);
+    let all = "a0 a1 a2 a3 a4 a5 b0 b1 b2 b3 b4 b5 c0 c1";
+    let mut members = vec![owning(member("c1", &topics), 1, all)];
+    for (id, expected) in [("c2", [3..=3, 3..=3, 1..=1]), ("c3", [2..=2, 2..=2, 0..=1])] {
+        members.push(member(id, &topics));
+        members = converge(&CooperativeSticky, members, &counts, 2);
+        for member in &members {
+            let owned = owned(member);
+            for (topic, expected) in topics.iter().zip(&expected) {
+                let count = owned.iter().filter(|partition| partition.topic == *topic).count();
+                assert!(expected.contains(&count), "{owned:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_member_that_leaves_moves_nothing_between_those_that_stay() {
     let members = [owning(member("c0", &["a"]), 5, "a0 a3"), owning(member("c2", &["a"]), 5, "a2 a5")];
