@@ -176,6 +176,7 @@ fn start_container(settings: &[&str], version: Option<&str>) -> Result<Cluster, 
         "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR=1".to_owned(),
         "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS=4".to_owned(),
         "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS=0".to_owned(),
+        "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS=1000".to_owned(),
         "KAFKA_AUTO_CREATE_TOPICS_ENABLE=false".to_owned(),
     ];
     for setting in settings {

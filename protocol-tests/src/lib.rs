@@ -3,11 +3,19 @@
 //! A broker is started once for a test binary and ends with it. Where none can be had the test says `SKIPPED` on stderr
 //! and passes; with `CI=true` it fails instead.
 
+mod account;
 mod broker;
+mod ledger;
 mod peer;
+mod topics;
+mod watched;
 
+pub use account::{Account, Balance, Interruption};
 pub use broker::{Cluster, kafka, kafka_with, unique};
+pub use ledger::{Entry, Ledger, TempPath, What};
 pub use peer::{Peer, interop};
+pub use topics::{Desk, Stored};
+pub use watched::Watched;
 
 /// Says aloud that a test did not run, past the test runner's capture; with `CI=true` fails it.
 pub fn skipped(why: &str) {

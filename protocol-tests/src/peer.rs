@@ -111,6 +111,11 @@ impl Peer {
         self.child.wait().expect("a child can be waited for").code()
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGTERM.
     pub fn terminate(&self) {
         self.signal("TERM");
