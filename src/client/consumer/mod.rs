@@ -229,3 +229,6 @@ impl fmt::Debug for ConsumerHandle {
 
 /// How long a consumer that was dropped tries to leave.
 const DROP_LEAVES_WITHIN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

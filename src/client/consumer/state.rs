@@ -285,12 +285,13 @@ impl State {
         self.fetcher.revoke(partitions);
         self.positions.forget(partitions);
         self.arriving.retain(|arriving| !partitions.contains(&arriving.assigned.partition));
-        for event in &mut self.events {
-            if let ConsumerEvent::Assigned(assigned) = event {
-                // Never told: it is as if it had not been.
-                assigned.retain(|assigned| !partitions.contains(&assigned.assigned.partition));
-            }
-        }
+        self.events.retain_mut(|event| {
+            let ConsumerEvent::Assigned(assigned) = event else { return true };
+            // Never told: it is as if it had not been.
+            let before = assigned.len();
+            assigned.retain(|assigned| !partitions.contains(&assigned.assigned.partition));
+            !assigned.is_empty() || before == 0
+        });
         let known = partitions.iter().filter_map(|partition| {
             let held = self.held.get(partition)?;
             held.told.then(|| Assigned { partition: partition.clone(), epoch: held.epoch })
@@ -416,7 +417,7 @@ impl State {
 
     /// The next event, and a broker that can be asked for more because of it.
     fn take_event(&mut self) -> Option<(ConsumerEvent, Option<NodeId>)> {
-        while let Some(event) = self.events.pop_front() {
+        if let Some(event) = self.events.pop_front() {
             if let ConsumerEvent::Assigned(assignments) = &event {
                 for assignment in assignments {
                     if let Some(held) = self.held.get_mut(&assignment.assigned.partition) {

@@ -116,7 +116,7 @@ impl AnswerReader {
         let mut next_offset = from;
         let (mut in_place, mut inflated) = (false, 0);
         let mut encoded = batch::encoded(records);
-        while let Some(batch) = encoded.next() {
+        for batch in encoded.by_ref() {
             let opened = batch.and_then(|batch| {
                 // Wholly before what was asked for: an old answer's way to fill up, not worth inflating.
                 if batch.header().next_offset() <= next_offset {

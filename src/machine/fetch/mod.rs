@@ -451,7 +451,7 @@ impl Fetcher {
         let mut due = Due { partitions: Vec::new(), buffered: false, next: None };
         let mut full = false;
         for (partition, cursor) in &mut self.cursors {
-            if cursor.paused || cursor.leader.is_none_or(|leader| leader.node != node) {
+            if cursor.paused || !cursor.is_led_by(node) {
                 continue;
             }
             match cursor.state {
@@ -518,7 +518,9 @@ impl Fetcher {
             patience
         } else {
             state.patience = None;
-            self.config.max_wait
+            // Whoever is resumed has to wait for the request that is on its way then.
+            let paused = self.cursors.values().any(|cursor| cursor.paused && cursor.is_led_by(node));
+            if paused { self.config.max_wait.min(WAIT_BESIDE_PAUSED) } else { self.config.max_wait }
         };
         let partitions = due
             .partitions
@@ -620,7 +622,7 @@ impl Fetcher {
         let wait = self.config.backoff.delay(cursor.failures, 1.0);
         cursor.state = CursorState::Waiting { until: now + wait };
         let stale = code.invalidates_metadata() || STALE.contains(&code);
-        let tell = if stale { cursor.failures % TELL_STALE_EVERY == 0 } else { true };
+        let tell = !stale || cursor.failures.is_multiple_of(TELL_STALE_EVERY);
         if stale {
             self.events.push_back(FetchEvent::Stale { partition: partition.clone() });
         }
@@ -639,6 +641,10 @@ impl Fetcher {
 }
 
 impl Cursor {
+    fn is_led_by(&self, node: NodeId) -> bool {
+        self.leader.is_some_and(|leader| leader.node == node)
+    }
+
     fn accept(&mut self, mut chunk: Chunk, turn: u64) {
         self.fetch_offset = chunk.next_offset;
         self.last_fetched_epoch = chunk.leader_epoch;
@@ -684,6 +690,8 @@ const MIN_SHARE: usize = 64 << 10;
 /// A request for less is not worth its round trip.
 const MIN_ROOM: usize = 256 << 10;
 const FIRST_PATIENCE: Duration = Duration::from_millis(5);
+/// How long a request waits that leaves out paused partitions: the most that a resumed one comes late.
+const WAIT_BESIDE_PAUSED: Duration = Duration::from_millis(100);
 const QUIET_PAUSE: Duration = Duration::from_millis(20);
 /// A broker's quota window is shorter; a longer throttle is taken for a mistake.
 const MAX_THROTTLE: Duration = Duration::from_secs(60);

@@ -1,0 +1,303 @@
+//! A consumer against a broker that acts by a script, in virtual time.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+
+use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::find_coordinator_response::Coordinator;
+use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
+use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+use kafka_protocol::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
+};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::StrBytes;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::client::scripted::{Act, Brokers, Exchange, metadata};
+use crate::client::{Client, ClientBuilder};
+use crate::protocol::batch::{BatchWriter, Closing};
+use crate::protocol::compression::Compression;
+use crate::protocol::error_code::ErrorCode;
+use crate::record::Timestamp;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One broker that coordinates a group of one member, and has one partition with one record of each offset.
+#[derive(Default)]
+struct Script {
+    /// APIs by name that are not answered.
+    silent: Mutex<Vec<&'static str>>,
+    refuse_commit: Mutex<Option<ErrorCode>>,
+    end: AtomicI64,
+    committed: Mutex<Vec<(i64, i32)>>,
+    generation: AtomicU32,
+    unstable: AtomicU32,
+    left: AtomicBool,
+}
+
+impl Script {
+    fn new(records: i64) -> Arc<Self> {
+        Arc::new(Self { end: AtomicI64::new(records), ..Self::default() })
+    }
+
+    fn client(self: &Arc<Self>, options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> (Client, Brokers) {
+        let (brokers, script) = (Brokers::new(), self.clone());
+        brokers.at("a:1", move |exchange| script.act(exchange));
+        (brokers.client("a:1", options), brokers)
+    }
+
+    fn silence(&self, apis: &[&'static str]) {
+        *self.silent.lock().unwrap() = apis.to_vec();
+    }
+
+    fn act(&self, exchange: &Exchange) -> Act {
+        let name = exchange.api.name().unwrap();
+        if self.silent.lock().unwrap().contains(&name) {
+            return Act::Silence;
+        }
+        match name {
+            "Metadata" => metadata(exchange, &[(1, "a:1")], &[("t", 7, &[1])]),
+            "FindCoordinator" => {
+                let coordinator = Coordinator::default()
+                    .with_key(StrBytes::from_static_str("g"))
+                    .with_node_id(BrokerId(1))
+                    .with_host(StrBytes::from_static_str("a"))
+                    .with_port(1);
+                exchange.answer::<FindCoordinatorRequest>(
+                    &FindCoordinatorResponse::default().with_coordinators(vec![coordinator]),
+                )
+            }
+            "JoinGroup" => self.join(exchange),
+            "SyncGroup" => {
+                let request = exchange.request::<SyncGroupRequest>();
+                let assignment = request.assignments[0].assignment.clone();
+                exchange.answer::<SyncGroupRequest>(&SyncGroupResponse::default().with_assignment(assignment))
+            }
+            "Heartbeat" => exchange.answer::<HeartbeatRequest>(&HeartbeatResponse::default()),
+            "LeaveGroup" => {
+                self.left.store(true, Ordering::SeqCst);
+                exchange.answer::<LeaveGroupRequest>(&LeaveGroupResponse::default())
+            }
+            "OffsetFetch" => self.offset_fetch(exchange),
+            "OffsetCommit" => self.offset_commit(exchange),
+            "Fetch" => self.fetch(exchange),
+            _ => Act::Usual,
+        }
+    }
+
+    fn join(&self, exchange: &Exchange) -> Act {
+        let request = exchange.request::<JoinGroupRequest>();
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) as i32 + 1;
+        let id = StrBytes::from_string(format!("member-{generation}"));
+        let protocol = &request.protocols[0];
+        let member =
+            JoinGroupResponseMember::default().with_member_id(id.clone()).with_metadata(protocol.metadata.clone());
+        let response = JoinGroupResponse::default()
+            .with_generation_id(generation)
+            .with_protocol_name(Some(protocol.name.clone()))
+            .with_leader(id.clone())
+            .with_member_id(id)
+            .with_members(vec![member]);
+        exchange.answer::<JoinGroupRequest>(&response)
+    }
+
+    fn offset_fetch(&self, exchange: &Exchange) -> Act {
+        let unstable = self.unstable.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let code = if unstable.is_ok() { ErrorCode::UNSTABLE_OFFSET_COMMIT } else { ErrorCode::NONE };
+        let last = self.committed.lock().unwrap().last().copied();
+        let (offset, epoch) = if code.is_ok() { last.unwrap_or((0, -1)) } else { (-1, -1) };
+        let partition = OffsetFetchResponsePartitions::default()
+            .with_committed_offset(offset)
+            .with_committed_leader_epoch(epoch)
+            .with_error_code(code.0);
+        let topic = OffsetFetchResponseTopics::default()
+            .with_name(StrBytes::from_static_str("t").into())
+            .with_partitions(vec![partition]);
+        let group = OffsetFetchResponseGroup::default()
+            .with_group_id(GroupId(StrBytes::from_static_str("g")))
+            .with_topics(vec![topic]);
+        exchange.answer::<OffsetFetchRequest>(&OffsetFetchResponse::default().with_groups(vec![group]))
+    }
+
+    fn offset_commit(&self, exchange: &Exchange) -> Act {
+        let request = exchange.request::<OffsetCommitRequest>();
+        let asked = &request.topics[0].partitions[0];
+        let code = self.refuse_commit.lock().unwrap().take().unwrap_or(ErrorCode::NONE);
+        if code.is_ok() {
+            self.committed.lock().unwrap().push((asked.committed_offset, asked.committed_leader_epoch));
+        }
+        let partition = OffsetCommitResponsePartition::default().with_error_code(code.0);
+        let topic = OffsetCommitResponseTopic::default()
+            .with_name(request.topics[0].name.clone())
+            .with_partitions(vec![partition]);
+        exchange.answer::<OffsetCommitRequest>(&OffsetCommitResponse::default().with_topics(vec![topic]))
+    }
+
+    fn fetch(&self, exchange: &Exchange) -> Act {
+        let request = exchange.request::<FetchRequest>();
+        let Some(topic) = request.topics.first() else { return Act::Silence };
+        let offset = topic.partitions[0].fetch_offset;
+        let mut data = PartitionData::default();
+        if offset < self.end.load(Ordering::SeqCst) {
+            let mut writer = BatchWriter::new(Compression::NONE);
+            writer.append(Timestamp(1), None, Some(b"v"), std::iter::empty()).unwrap();
+            let batch = writer.close(Closing::default()).unwrap().with_base_offset(Offset(offset)).unwrap();
+            let batch = batch.with_leader_epoch(Some(crate::record::LeaderEpoch(5)));
+            data.records = Some(batch.into_bytes());
+        }
+        let topic = FetchableTopicResponse::default().with_topic_id(topic.topic_id).with_partitions(vec![data]);
+        exchange.answer::<FetchRequest>(&FetchResponse::default().with_responses(vec![topic]))
+    }
+}
+
+fn consumer(client: &Client) -> Consumer {
+    client.consumer("g").topic("t", OffsetReset::Earliest).build().unwrap()
+}
+
+async fn next(consumer: &mut Consumer) -> ConsumerEvent {
+    timeout(600 * SECOND, consumer.next()).await.expect("an event").expect("not ended")
+}
+
+async fn next_batch(consumer: &mut Consumer) -> PartitionBatch {
+    loop {
+        if let ConsumerEvent::Batch(batch) = next(consumer).await {
+            return batch;
+        }
+    }
+}
+
+/// One request that was never answered blocked all that followed on its connection (krafka 0.25.0).
+#[tokio::test(start_paused = true)]
+async fn a_fetch_that_is_never_answered_is_given_up_and_asked_again() {
+    let script = Script::new(1);
+    script.silence(&["Fetch"]);
+    let (client, brokers) = script.client(|options| options.request_timeout(10 * SECOND));
+    let mut consumer = consumer(&client);
+    assert!(matches!(next(&mut consumer).await, ConsumerEvent::Assigned(_)));
+    sleep(5 * SECOND).await;
+    script.silence(&[]);
+    let begun = Instant::now();
+    assert_eq!(next_batch(&mut consumer).await.next_offset, Offset(1));
+    assert!(begun.elapsed() < 20 * SECOND);
+    assert!(brokers.count("a:1 Fetch") >= 2);
+}
+
+/// The offset of an open transaction was read as "no commit yet" (kafka-python#2428).
+#[tokio::test(start_paused = true)]
+async fn an_unstable_offset_is_waited_for() {
+    let script = Script::new(9);
+    script.committed.lock().unwrap().push((6, 5));
+    script.unstable.store(3, Ordering::SeqCst);
+    let (client, brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    let ConsumerEvent::Assigned(assigned) = next(&mut consumer).await else { panic!("not assigned") };
+    assert_eq!((assigned[0].committed, assigned[0].position), (Some(Offset(6)), Offset(6)));
+    assert_eq!((brokers.count("a:1 OffsetFetch"), brokers.count("a:1 ListOffsets")), (4, 0));
+}
+
+/// Positions without leader epoch cannot be checked for truncation (librdkafka#5158).
+#[tokio::test(start_paused = true)]
+async fn a_commit_carries_the_leader_epoch_of_what_was_read() {
+    let script = Script::new(2);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    let batch = next_batch(&mut consumer).await;
+    consumer.handle().commit(vec![CommitPosition::new(batch.assigned, batch.next_offset)]).await.unwrap();
+    assert_eq!(*script.committed.lock().unwrap(), [(1, 5)]);
+}
+
+/// A member that went on after such an answer worked as a zombie (kafkajs#1474).
+#[tokio::test(start_paused = true)]
+async fn a_commit_of_an_expelled_member_is_lost_and_so_is_everything() {
+    let script = Script::new(2);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    let batch = next_batch(&mut consumer).await;
+    *script.refuse_commit.lock().unwrap() = Some(ErrorCode::UNKNOWN_MEMBER_ID);
+    let position = CommitPosition::new(batch.assigned.clone(), batch.next_offset);
+    let error = consumer.handle().commit(vec![position.clone()]).await.unwrap_err();
+    assert!(error.failures[0].is_lost(), "{error}");
+    let lost = loop {
+        match next(&mut consumer).await {
+            ConsumerEvent::Lost(lost) => break lost,
+            ConsumerEvent::Batch(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(lost, [batch.assigned]);
+    let ConsumerEvent::Assigned(again) = next(&mut consumer).await else { panic!("not assigned again") };
+    assert_ne!(again[0].assigned, lost[0]);
+    let old = consumer.handle().commit(vec![position]).await.unwrap_err();
+    assert!(old.failures[0].is_lost());
+}
+
+/// Fetching waited for a commit that a rebalance had failed (librdkafka#2933).
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_finds_no_answer_neither_stops_fetching_nor_waits_for_ever() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options.request_timeout(5 * SECOND));
+    let builder = client.consumer("g").topic("t", OffsetReset::Earliest).commit_timeout(12 * SECOND);
+    let mut consumer = builder.build().unwrap();
+    let batch = next_batch(&mut consumer).await;
+    script.silence(&["OffsetCommit"]);
+    let handle = consumer.handle().clone();
+    let position = CommitPosition::new(batch.assigned, batch.next_offset);
+    let begun = Instant::now();
+    let commit = tokio::spawn(async move { handle.commit(vec![position]).await });
+    script.end.store(2, Ordering::SeqCst);
+    assert_eq!(next_batch(&mut consumer).await.next_offset, Offset(2));
+    let error = commit.await.unwrap().unwrap_err();
+    assert!(!error.failures[0].is_lost() && begun.elapsed() < 30 * SECOND, "{error} after {:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_tells_the_coordinator_and_ends_the_events() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    next_batch(&mut consumer).await;
+    let handle = consumer.handle().clone();
+    handle.leave(5 * SECOND).await.unwrap();
+    assert!(script.left.load(Ordering::SeqCst));
+    assert!(consumer.next().await.is_none());
+    handle.leave(SECOND).await.unwrap();
+}
+
+/// Closing took the whole session timeout when the broker was gone (rust-rdkafka#611).
+#[tokio::test(start_paused = true)]
+async fn leaving_a_silent_coordinator_ends_at_its_deadline() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    next_batch(&mut consumer).await;
+    script.silence(&["LeaveGroup", "Heartbeat", "FindCoordinator"]);
+    let begun = Instant::now();
+    let error = consumer.close(3 * SECOND).await.unwrap_err();
+    assert!(matches!(error, ConsumerError::NotInTime { .. }), "{error}");
+    assert!(begun.elapsed() <= 3 * SECOND + SECOND / 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_consumer_leaves_in_the_background() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    next_batch(&mut consumer).await;
+    drop(consumer);
+    sleep(SECOND).await;
+    assert!(script.left.load(Ordering::SeqCst));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_cannot_join_says_so_and_goes_on_trying() {
+    let script = Script::new(1);
+    script.silence(&["FindCoordinator"]);
+    let (client, _brokers) = script.client(|options| options.request_timeout(2 * SECOND));
+    let mut consumer = consumer(&client);
+    assert!(matches!(consumer.joined(SECOND).await, Err(ConsumerError::NotInTime { .. })));
+    assert!(matches!(next(&mut consumer).await, ConsumerEvent::Fault(ConsumerError::Unreachable { .. })));
+    script.silence(&[]);
+    consumer.joined(60 * SECOND).await.unwrap();
+}
