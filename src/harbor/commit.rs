@@ -121,7 +121,7 @@ impl<K: Copy + Ord> Committer<K> {
         Self { partitions: BTreeMap::new(), waiting: 0, under_way: false, not_before: None, gap, failures: 0 }
     }
 
-    /// A partition came; the group had committed this much of it.
+    /// A partition came. Offsets up to `committed` are not worth a commit.
     pub(crate) fn open(&mut self, partition: K, committed: Option<Offset>) {
         self.close(partition);
         self.partitions.insert(partition, Standing { committed, wanted: None, under_way: None });
@@ -193,8 +193,9 @@ impl<K: Copy + Ord> Committer<K> {
         results
     }
 
-    /// What the group has committed of a partition, as far as this member knows.
-    pub(crate) fn committed(&self, partition: K) -> Option<Offset> {
+    /// What is committed of a partition.
+    #[cfg(test)]
+    fn committed(&self, partition: K) -> Option<Offset> {
         self.partitions.get(&partition).and_then(|standing| standing.committed)
     }
 

@@ -53,12 +53,6 @@ impl<K: Copy + Eq + Hash> DelayQueue<K> {
         }
     }
 
-    /// Forgets all of them.
-    pub(crate) fn clear(&mut self) {
-        self.parked.clear();
-        self.by_due.clear();
-    }
-
     /// The next partition that is due and where it goes on. Call until it returns `None`.
     pub(crate) fn poll_due(&mut self, now: Instant) -> Option<(K, Offset)> {
         let entry = self.by_due.first_entry().filter(|entry| entry.key().0 <= now)?;

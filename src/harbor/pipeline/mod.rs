@@ -277,13 +277,16 @@ impl Pipeline {
             let id = LaneId(self.lanes_so_far);
             self.lanes_so_far += 1;
             let lane = Arc::new(Lane::new(id, assignment, route, self.tell.clone()));
-            self.committer.open(id, assignment.committed);
+            let on_ladder = lane.route.level > 0;
+            let first_commit = assignment.committed.is_none() && (on_ladder || self.setup.starts_at_the_end);
+            if first_commit {
+                // Without one, what waits or fails here across a restart would be passed over by it.
+                self.committer.open(id, None);
+                self.committer.mark(id, assignment.position);
+            } else {
+                self.committer.open(id, Some(assignment.position));
+            }
             if assignment.committed.is_none() {
-                let on_ladder = lane.route.level > 0;
-                if on_ladder || self.setup.starts_at_the_end {
-                    // A first commit: without one, what waits or fails here across a restart would be passed over.
-                    self.committer.mark(id, assignment.position);
-                }
                 if on_ladder && self.adapter.capabilities().offsets {
                     lane.hold();
                     unknown.push((lane.clone(), assignment.position));
