@@ -96,14 +96,15 @@ pub(crate) async fn within<T>(what: &str, wait: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until something is so.
+/// Waits until something is so, for at most ten minutes.
 pub(crate) async fn until(what: &str, so: impl Fn() -> bool) {
-    within(what, async {
-        while !so() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+    for _ in 0..120_000 {
+        if so() {
+            return;
         }
-    })
-    .await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{what}: did not happen");
 }
 
 /// Lets everything that can go on do so, without time passing to speak of.

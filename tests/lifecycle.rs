@@ -1,0 +1,280 @@
+//! Starting, stopping, shutting down: at every moment.
+
+mod support;
+
+use std::time::Duration;
+
+use kafka_harbor::adapter::memory::{Call, MemoryBroker};
+use kafka_harbor::harbor::{ConsumerStatus, Context, Failure, HarborError, HarborStatus, code};
+use kafka_harbor::memory::{Effect, Fault, Operation};
+use kafka_harbor::observe::StopReason;
+use kafka_harbor::protocol::error_code::ErrorCode;
+use kafka_harbor::record::Record;
+use support::{GROUP, Port, Seen, fails, send, settle, until, within};
+use tokio::time::Instant;
+
+async fn nothing(_: String) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_the_start_leaves_nothing_behind() {
+    let steps = [Operation::Connect, Operation::DescribeTopics, Operation::CreateTopics, Operation::Join];
+    for step in steps {
+        for effect in [Effect::Delay(Duration::from_secs(20)), Effect::Hang] {
+            let port = Port::new();
+            port.broker.fault(Fault::new(step, effect.clone()));
+            let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
+            let starting = tokio::spawn({
+                let consumer = consumer.clone();
+                async move { consumer.start().await }
+            });
+            settle().await;
+            assert_eq!(consumer.status(), ConsumerStatus::Starting, "{step:?}");
+            let began = Instant::now();
+            port.harbor.shutdown(Duration::from_secs(10)).await.unwrap();
+            assert!(began.elapsed() <= Duration::from_secs(10), "{step:?} {effect:?}: within its time");
+            let error = within("the start", starting).await.unwrap().unwrap_err();
+            assert!(matches!(error, HarborError::Closed { .. }), "{step:?} {effect:?}: {error}");
+            assert_eq!((consumer.status(), port.harbor.status()), (ConsumerStatus::Stopped, HarborStatus::Closed));
+            // What came late was let go by itself.
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            assert!(port.broker.members(GROUP).is_empty(), "{step:?} {effect:?}: no member left");
+            assert_eq!(port.committed("orders"), None);
+            assert_eq!(port.told.of(&["stopped"]), ["stopped shipping shutdown"], "{step:?} {effect:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_that_fails_is_over_and_says_why() {
+    for (step, expected) in [(Operation::Connect, code::ADAPTER), (Operation::Join, code::ADAPTER)] {
+        let port = Port::new();
+        port.broker.fault(Fault::new(step, Effect::refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED)));
+        let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
+        let error = consumer.start().await.unwrap_err();
+        assert_eq!((error.code(), error.is_retryable()), (expected, false), "{step:?}");
+        assert_eq!(consumer.status(), ConsumerStatus::Stopped);
+        assert_eq!(port.told.of(&["stopped"]), [""; 0], "it never ran");
+        assert_eq!(consumer.start().await.unwrap_err().code(), code::CONFIG_INVALID, "no second start");
+    }
+    let port = Port::new();
+    let consumer = port.harbor.consumer(GROUP).retry_levels(["5s"]).subscribe("orders", nothing).build().unwrap();
+    let error = consumer.start().await.unwrap_err();
+    assert!(matches!(&error, HarborError::TopicMissing { topic } if *topic == "orders-retry-1"), "{error}");
+    assert!(!port.broker.calls().iter().any(|call| matches!(call, Call::Join { .. })), "nothing joined");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_is_not_there_yet_is_tried_again_by_the_next() {
+    let port = Port::new();
+    port.broker.fault(Fault::new(Operation::Connect, Effect::Refuse { code: ErrorCode::NETWORK_EXCEPTION, retryable: true }));
+    let (first, second) = tokio::join!(port.harbor.connect(), port.harbor.connect());
+    assert!(first.is_err() && second.is_err());
+    assert_eq!(port.told.all(), ["error adapter ADAPTER"], "one attempt, one event");
+    assert_eq!(port.harbor.status(), HarborStatus::Idle);
+    port.harbor.connect().await.unwrap();
+    port.harbor.connect().await.unwrap();
+    assert_eq!(port.broker.calls().iter().filter(|call| **call == Call::Connect).count(), 2);
+    port.harbor.shutdown(Duration::ZERO).await.unwrap();
+    assert!(matches!(port.harbor.connect().await, Err(HarborError::Closed { .. })));
+    assert_eq!(port.told.all(), ["error adapter ADAPTER", "connected memory", "disconnected memory"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_harbor_never_touches_the_adapter() {
+    let port = Port::new();
+    let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
+    port.harbor.shutdown(Duration::from_secs(1)).await.unwrap();
+    assert_eq!(port.broker.calls(), []);
+    assert_eq!(port.told.all(), [""; 0]);
+    assert_eq!((consumer.status(), consumer.stopped().await), (ConsumerStatus::Stopped, None));
+    assert!(matches!(consumer.start().await, Err(HarborError::Closed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_one_tick_after_a_delivery_abandons_nothing() {
+    // Whatever the tick: the record is handled and committed, or neither, and never is anything given up.
+    for ticks in 0..60 {
+        let port = Port::new();
+        let seen = Seen::default();
+        let consumer = port
+            .consumer()
+            .subscribe("orders", {
+                let seen = seen.clone();
+                move |order: String| {
+                    let seen = seen.clone();
+                    async move {
+                        tokio::task::yield_now().await;
+                        seen.add(order);
+                        Ok::<_, Failure>(())
+                    }
+                }
+            })
+            .build()
+            .unwrap();
+        consumer.start().await.unwrap();
+        settle().await;
+        send(&port.broker, vec![Record::new("orders", "tea")]).await;
+        for _ in 0..ticks {
+            tokio::task::yield_now().await;
+        }
+        consumer.stop(Duration::from_secs(30)).await.unwrap_or_else(|error| panic!("after {ticks} ticks: {error}"));
+        let expected = (seen.len() == 1).then_some(1);
+        assert_eq!(port.committed("orders"), expected, "after {ticks} ticks");
+        assert_eq!(port.told.of(&["processed"]).len(), seen.len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_outlives_the_shutdown_is_given_up() {
+    for outcome in ["well", "badly"] {
+        let port = Port::new();
+        let seen = Seen::default();
+        let consumer = port
+            .consumer()
+            .concurrency(3)
+            .cancel_grace("20s")
+            .subscribe("orders", {
+                let seen = seen.clone();
+                move |order: String, context: Context| {
+                    let seen = seen.clone();
+                    async move {
+                        context.cancel().cancelled().await;
+                        seen.add("cancelled");
+                        // It ends while the group is being left.
+                        tokio::time::sleep(Duration::from_millis(500)).await;
+                        seen.add("ended");
+                        if order == "well" { Ok(()) } else { fails() }
+                    }
+                }
+            })
+            .build()
+            .unwrap();
+        consumer.start().await.unwrap();
+        port.publish("orders", &[outcome, "next"]).await;
+        settle().await;
+        port.broker.fault(Fault::new(Operation::Leave, Effect::Delay(Duration::from_millis(900))));
+        let error = port.harbor.shutdown(Duration::from_secs(5)).await.unwrap_err();
+        assert!(matches!(error, HarborError::ShutdownTimeout { in_flight: 1, waited } if waited.as_secs() == 5), "{error}");
+        // The first call's outcome is everyone's.
+        assert!(matches!(consumer.stop(Duration::ZERO).await, Err(HarborError::ShutdownTimeout { .. })));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(seen.all(), ["cancelled", "ended"]);
+        assert_eq!(port.committed("orders"), None);
+        assert_eq!(port.values("orders-dlq"), [""; 0]);
+        assert_eq!(port.told.outcomes(), [""; 0]);
+        assert_eq!(port.told.of(&["stopped", "error"]), ["stopped shipping shutdown"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_what_runs_and_commits_it() {
+    let port = Port::new();
+    let consumer = port
+        .consumer()
+        .subscribe("orders", async |order: String| {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            if order == "bad" { fails() } else { Ok(()) }
+        })
+        .build()
+        .unwrap();
+    consumer.start().await.unwrap();
+    port.publish("orders", &["bad", "next"]).await;
+    settle().await;
+    // Its hop is slow too: the stop waits for the acknowledgement.
+    port.broker.slow_next_produce("orders-dlq", Duration::from_secs(4));
+    let began = Instant::now();
+    consumer.stop(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(began.elapsed().as_secs(), 6);
+    assert_eq!(port.committed("orders"), Some(1), "the next one never began");
+    assert_eq!(port.values("orders-dlq"), ["bad"]);
+    assert!(port.broker.members(GROUP).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_crashes_stop_once() {
+    let broker = MemoryBroker::new();
+    broker.create_topic("orders", 3).unwrap();
+    let port = Port::on(broker);
+    let consumer = port
+        .consumer()
+        .concurrency(3)
+        .dead_letters(false)
+        .subscribe("orders", async |_: String| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            fails()
+        })
+        .build()
+        .unwrap();
+    consumer.start().await.unwrap();
+    for partition in 0..3 {
+        port.send(Record::new("orders", "tea").with_partition(partition)).await;
+    }
+    assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
+    assert_eq!(port.told.of(&["stopped"]), ["stopped shipping crash"]);
+    assert_eq!(port.told.of(&["failed"]).len(), 3);
+    assert!((0..3).all(|partition| port.broker.committed(GROUP, "orders", partition).is_none()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn mistakes_are_all_told_when_building_and_by_name() {
+    let port = Port::new();
+    let error = port
+        .consumer()
+        .concurrency(0)
+        .hops_in_flight(0)
+        .max_processing_time("soon")
+        .retry_levels(["5s", "5 parsecs", "25d"])
+        .subscribe("orders", nothing)
+        .subscribe("orders", nothing)
+        .subscribe("a b", nothing)
+        .build()
+        .unwrap_err();
+    let options: Vec<_> = error.problems().iter().map(|problem| problem.option.as_str()).collect();
+    for option in
+        ["concurrency", "hops_in_flight", "max_processing_time", "retry.levels[1]", "retry.levels[2]", "topics[orders]", "topics[a b]"]
+    {
+        assert!(options.contains(&option), "{option} is not among {options:?}");
+    }
+    let error = port.harbor.consumer("").build().unwrap_err();
+    let options: Vec<_> = error.problems().iter().map(|problem| problem.option.as_str()).collect();
+    assert_eq!(options, ["group", "topics"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_membership_that_ends_by_itself_is_a_crash() {
+    let port = Port::new();
+    let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
+    consumer.start().await.unwrap();
+    port.publish("orders", &["tea"]).await;
+    port.drained(&["orders"]).await;
+    // Somebody closes the adapter beneath.
+    port.broker.delete_topic("orders").unwrap();
+    settle().await;
+    assert_eq!(consumer.status(), ConsumerStatus::Running, "a topic that goes is not the end");
+    consumer.stop(Duration::from_secs(1)).await.unwrap();
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_signal_shuts_the_harbor_down_and_the_process_goes_on() {
+    let port = Port::new();
+    assert_eq!(port.harbor.enable_signal_handlers("soon").unwrap_err().code(), code::CONFIG_INVALID);
+    let removed = port.harbor.enable_signal_handlers("1s").unwrap();
+    removed.remove();
+    let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
+    consumer.start().await.unwrap();
+    let raise = |signal: &str| {
+        let status = std::process::Command::new("kill").args([signal, &std::process::id().to_string()]).status();
+        assert!(status.unwrap().success());
+    };
+    raise("-TERM");
+    settle().await;
+    assert_eq!(consumer.status(), ConsumerStatus::Running, "its handlers were removed");
+    port.harbor.enable_signal_handlers(Duration::from_secs(1)).unwrap();
+    settle().await;
+    raise("-INT");
+    until("the shutdown", || port.harbor.status() == HarborStatus::Closed).await;
+    assert_eq!(consumer.status(), ConsumerStatus::Stopped);
+}
