@@ -61,8 +61,7 @@ async fn a_hop_that_is_refused_stops_the_consumer_with_its_record_uncommitted() 
 #[tokio::test(start_paused = true)]
 async fn a_hop_is_offered_five_times_before_the_consumer_gives_up() {
     let port = Port::new();
-    let consumer =
-        port.consumer().subscribe("orders", async |_: String| fails()).build().unwrap();
+    let consumer = port.consumer().subscribe("orders", async |_: String| fails()).build().unwrap();
     consumer.start().await.unwrap();
     for _ in 0..4 {
         port.broker.lose_next_acknowledgement("orders-dlq");
@@ -114,8 +113,7 @@ async fn the_last_position_of_a_quiet_topic_is_not_left_uncommitted() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_fails_after_a_hop_withholds_the_hops_events() {
     let port = Port::new();
-    let consumer =
-        port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails()).build().unwrap();
+    let consumer = port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails()).build().unwrap();
     consumer.start().await.unwrap();
     settle().await;
     port.broker.fail_commits(GROUP, 1, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, true);
@@ -187,7 +185,8 @@ async fn only_so_many_hops_of_a_partition_are_open_at_once() {
         .build()
         .unwrap();
     consumer.start().await.unwrap();
-    port.broker.fault(Fault::new(Operation::Publish, Effect::Delay(Duration::from_secs(3))).on_topic("orders-dlq").times(2));
+    port.broker
+        .fault(Fault::new(Operation::Publish, Effect::Delay(Duration::from_secs(3))).on_topic("orders-dlq").times(2));
     send(&port.broker, ["a", "b", "c", "d"].map(|value| Record::new("orders", value)).to_vec()).await;
     settle().await;
     // The third has failed as well, and waits for room to leave.

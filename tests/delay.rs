@@ -36,10 +36,7 @@ async fn the_wait_counts_from_the_timestamp_and_is_capped() {
     port.send(Record::new("orders", "future").with_timestamp(Timestamp(began.0 + 600_000))).await;
     until("three", || seen.len() >= 3).await;
     // An original never waits; ten minutes ahead is five seconds; two seconds behind is three.
-    assert_eq!(
-        seen.all()[..3],
-        ["orders future 0.050", "orders-retry-1 ahead 5.050", "orders-retry-1 behind 8.050"]
-    );
+    assert_eq!(seen.all()[..3], ["orders future 0.050", "orders-retry-1 ahead 5.050", "orders-retry-1 behind 8.050"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -118,7 +115,8 @@ async fn only_what_is_not_due_waits_and_order_holds() {
     port.drained(&["orders", "orders-retry-1"]).await;
     let retries: Vec<_> = seen.all().into_iter().filter(|call| call.starts_with("orders-retry")).collect();
     // Each by its own hop's time; short waits included.
-    let seconds: Vec<_> = retries.iter().map(|call| call.rsplit(' ').next().unwrap()[..4].trim_end_matches('.')).collect();
+    let seconds: Vec<_> =
+        retries.iter().map(|call| call.rsplit(' ').next().unwrap()[..4].trim_end_matches('.')).collect();
     assert_eq!(seconds, ["10.0", "14.0", "19.5"]);
     let values: Vec<_> = retries.iter().map(|call| call.split(' ').nth(1).unwrap()).collect();
     assert_eq!(values, ["first", "second", "third"]);
@@ -143,9 +141,8 @@ async fn a_delay_may_be_longer_than_a_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_is_not_kept_in_memory() {
-    let broker = MemoryBroker::with_settings(
-        kafka_harbor::adapter::memory::MemorySettings::default().with_buffer_bytes(40_000),
-    );
+    let broker =
+        MemoryBroker::with_settings(kafka_harbor::adapter::memory::MemorySettings::default().with_buffer_bytes(40_000));
     broker.create_topic("orders", 1).unwrap();
     let port = Port::on(broker);
     let seen = Seen::default();
@@ -182,7 +179,12 @@ async fn a_busy_retry_topic_reads_each_record_about_once() {
     port.broker.clear_calls();
     port.drained(&["orders-retry-1"]).await;
     assert_eq!(seen.len(), 1_000);
-    let resumes = port.broker.calls().iter().filter(|call| matches!(call, kafka_harbor::adapter::memory::Call::Resume { .. })).count();
+    let resumes = port
+        .broker
+        .calls()
+        .iter()
+        .filter(|call| matches!(call, kafka_harbor::adapter::memory::Call::Resume { .. }))
+        .count();
     assert!(resumes < 20, "{resumes} resumes");
 }
 

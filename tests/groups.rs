@@ -70,10 +70,7 @@ async fn a_retry_without_a_group_counts_where_the_group_had_read_before() {
     let second = consumer(&port, GROUP, &seen, false);
     second.start().await.unwrap();
     port.drained(&["orders-retry-1"]).await;
-    assert_eq!(
-        seen.all(),
-        ["shipping: orders-retry-1 since #2", "shipping: orders-retry-1 while stopped #2"]
-    );
+    assert_eq!(seen.all(), ["shipping: orders-retry-1 since #2", "shipping: orders-retry-1 while stopped #2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,7 +113,8 @@ async fn a_corrupt_block_neither_loops_nor_skips() {
     let consumer = port.consumer().retry_levels(["5s", "5s"]).subscribe("orders", failing(&seen)).build().unwrap();
     consumer.start().await.unwrap();
     // Tracking headers on an original topic mean nothing: no retry info, first attempt.
-    let record = Record::new("orders", "tea").with_header("x-retry-count", "7").with_header("x-original-topic", "other");
+    let record =
+        Record::new("orders", "tea").with_header("x-retry-count", "7").with_header("x-original-topic", "other");
     port.send(record).await;
     port.drained(&["orders", "orders-retry-1", "orders-retry-2"]).await;
     assert_eq!(seen.all(), ["orders/0 tea #1", "orders-retry-1/0 tea #2", "orders-retry-2/0 tea #3"]);
@@ -233,8 +234,7 @@ async fn an_abort_stops_the_consumer_and_leaves_the_record() {
 #[tokio::test(start_paused = true)]
 async fn without_dead_letters_a_record_with_nowhere_to_go_stops_the_consumer() {
     let port = Port::new();
-    let consumer =
-        port.consumer().dead_letters(false).subscribe("orders", async |_: String| fails()).build().unwrap();
+    let consumer = port.consumer().dead_letters(false).subscribe("orders", async |_: String| fails()).build().unwrap();
     consumer.start().await.unwrap();
     port.publish("orders", &["tea"]).await;
     assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
@@ -247,8 +247,7 @@ async fn without_dead_letters_a_record_with_nowhere_to_go_stops_the_consumer() {
 #[tokio::test(start_paused = true)]
 async fn headers_that_are_null_repeated_or_no_text_survive_every_hop() {
     let port = Port::new();
-    let consumer =
-        port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails()).build().unwrap();
+    let consumer = port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails()).build().unwrap();
     consumer.start().await.unwrap();
     let mut record = Record::new("orders", "tea")
         .with_header("trace", "one")
@@ -303,7 +302,9 @@ async fn what_cannot_be_read_skips_the_ladder_unless_its_error_says_that_it_may_
             static ASKED: AtomicUsize = AtomicUsize::new(0);
             match value {
                 b"bad" => Err("no such schema".into()),
-                b"later" if ASKED.fetch_add(1, Ordering::Relaxed) == 0 => Err(Failure::retryable("registry down").into()),
+                b"later" if ASKED.fetch_add(1, Ordering::Relaxed) == 0 => {
+                    Err(Failure::retryable("registry down").into())
+                }
                 value => Ok(String::from_utf8(value.to_vec())?),
             }
         }
@@ -417,10 +418,7 @@ async fn a_delivery_that_takes_too_long_is_cancelled_and_retried() {
     port.publish("orders", &["deaf", "polite", "just", "quick"]).await;
     port.drained(&["orders"]).await;
     assert_eq!(began.elapsed().as_secs(), 60 + 2 + 60 + 60);
-    assert_eq!(
-        seen.all(),
-        ["deaf dropped", "polite cancelled", "polite dropped", "just dropped", "quick dropped"]
-    );
+    assert_eq!(seen.all(), ["deaf dropped", "polite cancelled", "polite dropped", "just dropped", "quick dropped"]);
     // Whoever ends well within the grace has done its work; whatever else it returns is the timeout.
     assert_eq!(port.values("orders-retry-1"), ["deaf", "polite"]);
     for record in port.broker.records("orders-retry-1") {

@@ -68,7 +68,8 @@ async fn a_start_that_fails_is_over_and_says_why() {
 #[tokio::test(start_paused = true)]
 async fn a_broker_that_is_not_there_yet_is_tried_again_by_the_next() {
     let port = Port::new();
-    port.broker.fault(Fault::new(Operation::Connect, Effect::Refuse { code: ErrorCode::NETWORK_EXCEPTION, retryable: true }));
+    port.broker
+        .fault(Fault::new(Operation::Connect, Effect::Refuse { code: ErrorCode::NETWORK_EXCEPTION, retryable: true }));
     let (first, second) = tokio::join!(port.harbor.connect(), port.harbor.connect());
     assert!(first.is_err() && second.is_err());
     assert_eq!(port.told.all(), ["error adapter ADAPTER"], "one attempt, one event");
@@ -156,7 +157,10 @@ async fn a_handler_that_outlives_the_shutdown_is_given_up() {
         settle().await;
         port.broker.fault(Fault::new(Operation::Leave, Effect::Delay(Duration::from_millis(900))));
         let error = port.harbor.shutdown(Duration::from_secs(5)).await.unwrap_err();
-        assert!(matches!(error, HarborError::ShutdownTimeout { in_flight: 1, waited } if waited.as_secs() == 5), "{error}");
+        assert!(
+            matches!(error, HarborError::ShutdownTimeout { in_flight: 1, waited } if waited.as_secs() == 5),
+            "{error}"
+        );
         // The first call's outcome is everyone's.
         assert!(matches!(consumer.stop(Duration::ZERO).await, Err(HarborError::ShutdownTimeout { .. })));
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -232,9 +236,15 @@ async fn mistakes_are_all_told_when_building_and_by_name() {
         .build()
         .unwrap_err();
     let options: Vec<_> = error.problems().iter().map(|problem| problem.option.as_str()).collect();
-    for option in
-        ["concurrency", "hops_in_flight", "max_processing_time", "retry.levels[1]", "retry.levels[2]", "topics[orders]", "topics[a b]"]
-    {
+    for option in [
+        "concurrency",
+        "hops_in_flight",
+        "max_processing_time",
+        "retry.levels[1]",
+        "retry.levels[2]",
+        "topics[orders]",
+        "topics[a b]",
+    ] {
         assert!(options.contains(&option), "{option} is not among {options:?}");
     }
     let error = port.harbor.consumer("").build().unwrap_err();

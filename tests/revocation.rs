@@ -19,7 +19,10 @@ fn two_partitions() -> Port {
 }
 
 /// A handler that notes each call and waits for a permit at `slow`.
-fn gated(seen: &Seen, gate: &Arc<Semaphore>) -> impl Fn(String, Context) -> kafka_harbor::adapter::BoxFuture<'static, Result<(), Failure>> + use<> {
+fn gated(
+    seen: &Seen,
+    gate: &Arc<Semaphore>,
+) -> impl Fn(String, Context) -> kafka_harbor::adapter::BoxFuture<'static, Result<(), Failure>> + use<> {
     let (seen, gate) = (seen.clone(), gate.clone());
     move |order, context| {
         let (seen, gate) = (seen.clone(), gate.clone());
@@ -72,8 +75,7 @@ async fn a_running_handler_is_awaited_and_committed_and_others_go_at_once() {
 async fn a_partition_that_comes_back_is_served_from_its_position_and_not_paused() {
     let port = Port::new();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer =
-        port.consumer().retry_levels(["60s"]).subscribe("orders", gated(&seen, &gate)).build().unwrap();
+    let consumer = port.consumer().retry_levels(["60s"]).subscribe("orders", gated(&seen, &gate)).build().unwrap();
     consumer.start().await.unwrap();
     port.publish("orders", &["bad"]).await;
     settle().await;
@@ -93,8 +95,7 @@ async fn a_timer_that_fires_while_its_partition_goes_does_not_run_its_record() {
     // The other level's handler holds the revocation up past the due time of what waits.
     let port = Port::new();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer =
-        port.consumer().retry_levels(["10s"]).subscribe("orders", gated(&seen, &gate)).build().unwrap();
+    let consumer = port.consumer().retry_levels(["10s"]).subscribe("orders", gated(&seen, &gate)).build().unwrap();
     consumer.start().await.unwrap();
     port.publish("orders", &["bad", "slow"]).await;
     settle().await;
