@@ -108,6 +108,11 @@ impl Consumer {
         self.inner.life.ended().await;
         self.inner.life.because()
     }
+
+    /// The consumer, as its harbor knows it.
+    pub(crate) fn inner(&self) -> &Arc<ConsumerInner> {
+        &self.inner
+    }
 }
 
 impl ConsumerInner {
