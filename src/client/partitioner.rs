@@ -1,7 +1,7 @@
 //! Which partition a record goes to when its caller does not say.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::murmur2::partition_for_key;
 use crate::record::{RecordRef, Topic};
@@ -47,24 +47,35 @@ impl Partitioner for KeyHash {
 pub(super) struct Sticky(Mutex<Stuck>);
 
 #[derive(Debug, Default)]
-struct Stuck {
+pub(super) struct Stuck {
     partition: Option<usize>,
     bytes: usize,
 }
 
 impl Sticky {
+    /// Takes the turn, until it is dropped.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        // Two numbers that any panic leaves usable.
+        Turn(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The right to choose where the next records go.
+pub(super) struct Turn<'a>(MutexGuard<'a, Stuck>);
+
+impl Turn<'_> {
     /// The partition for a record of this size, of `partitions`. Every `stint_bytes` another is chosen: `waiting` tells the
     /// batches that wait for one, `None` if it has no leader; `random` is below its argument.
+    #[inline]
     pub(super) fn next(
-        &self,
+        &mut self,
         bytes: usize,
         partitions: usize,
         stint_bytes: usize,
         waiting: impl Fn(usize) -> Option<usize>,
         random: impl FnOnce(usize) -> usize,
     ) -> usize {
-        // Two numbers that any panic leaves usable.
-        let mut stuck = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let stuck = &mut *self.0;
         let stays = stuck.bytes < stint_bytes;
         let partition = match stuck.partition {
             Some(partition) if stays && partition < partitions => partition,
@@ -118,7 +129,7 @@ mod tests {
         let mut turn = 0;
         let mut next = |bytes| {
             turn += 1;
-            sticky.next(bytes, 4, 100, |_| Some(0), move |total| turn % total)
+            sticky.turn().next(bytes, 4, 100, |_| Some(0), move |total| turn % total)
         };
         let partitions: Vec<_> = (0..9).map(|_| next(40)).collect();
         for stint in partitions.chunks(3) {
@@ -140,7 +151,7 @@ mod tests {
     #[test]
     fn fewer_partitions_than_before_end_the_stint() {
         let sticky = Sticky::default();
-        assert_eq!(sticky.next(1, 8, 100, |_| Some(0), |_| 7), 7);
-        assert_eq!(sticky.next(1, 4, 100, |_| Some(0), |_| 2), 2);
+        assert_eq!(sticky.turn().next(1, 8, 100, |_| Some(0), |_| 7), 7);
+        assert_eq!(sticky.turn().next(1, 4, 100, |_| Some(0), |_| 2), 2);
     }
 }

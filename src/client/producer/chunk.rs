@@ -27,6 +27,8 @@ pub(super) struct Chunk<'a> {
 struct Queued<'a> {
     record: RecordRef<'a>,
     bytes: u32,
+    /// Where it goes; [`ANY`] until that is chosen, [`NONE`] where it cannot go.
+    partition: u32,
     /// The next one of the same partition.
     next: u32,
 }
@@ -65,7 +67,7 @@ impl<'a> Chunk<'a> {
                 return;
             }
             // What is let in is below the 2 GiB that buffer memory may have.
-            self.records.push(Queued { record, bytes: bytes as u32, next: NONE });
+            self.records.push(Queued { record, bytes: bytes as u32, partition: ANY, next: NONE });
             self.bytes += bytes;
         }
     }
@@ -110,16 +112,31 @@ impl<'a> Chunk<'a> {
         progress.places.resize(base + self.records.len(), Place { ticket: NONE, index: 0 });
         self.ends.resize(table.slots.len(), (NONE, NONE));
         progress.last.resize(table.slots.len(), NONE);
+        // The partitioner may be anybody's code, so it runs under no lock.
         for at in 0..self.records.len() {
-            let Queued { record, bytes, .. } = &self.records[at];
-            match table.place(record, *bytes as usize, by) {
-                Ok(partition) => self.link(at as u32, partition),
-                Err(partition) => {
+            let Queued { record, bytes, partition, .. } = &mut self.records[at];
+            *partition = match table.choose(record, by) {
+                Ok(chosen) => chosen.map_or(ANY, |partition| partition as u32),
+                Err(missing) => {
                     release(*bytes as usize);
-                    progress.fail(base + at, refuse(Refusal::NoPartition(partition)));
+                    progress.fail(base + at, refuse(Refusal::NoPartition(missing)));
+                    NONE
                 }
+            };
+        }
+        let mut anywhere = None;
+        for at in 0..self.records.len() {
+            let Queued { bytes, partition, .. } = self.records[at];
+            match partition {
+                NONE => {}
+                ANY => {
+                    let partition = anywhere.get_or_insert_with(|| table.anywhere()).next(bytes as usize);
+                    self.link(at as u32, partition);
+                }
+                partition => self.link(at as u32, partition as usize),
             }
         }
+        drop(anywhere);
         // The clock is read once, and only for records that bring no time.
         let mut default_timestamp = None;
         for partition in std::mem::take(&mut self.touched) {
@@ -127,10 +144,10 @@ impl<'a> Chunk<'a> {
             let mut at = std::mem::replace(&mut self.ends[partition as usize], (NONE, NONE)).0;
             let (mut started, mut last) = (false, progress.last[partition as usize]);
             let mut buffer = slot.lock();
-            while let Some(Queued { record, bytes, next }) = self.records.get(at as usize) {
+            while let Some(Queued { record, bytes, next, .. }) = self.records.get(at as usize) {
                 let timestamp =
                     record.timestamp.unwrap_or_else(|| *default_timestamp.get_or_insert_with(Timestamp::now));
-                match buffer.append(record, timestamp, *bytes as usize, now) {
+                match buffer.append(record, timestamp, *bytes as usize, || now) {
                     Ok(appended) => {
                         // Between two chunks another caller may have begun a batch: an index alone does not tell.
                         let known = progress.tickets.get(last as usize).is_some_and(|(t, _)| t.is(appended.ticket));
@@ -228,7 +245,7 @@ impl Progress {
                 verdict.map(|written| RecordMetadata {
                     partition: *partition,
                     offset: written.base_offset.map(Offset),
-                    // The record's own is not kept for the records of a failed call.
+                    // The record's own time is not kept.
                     timestamp: Timestamp(written.log_append_time.unwrap_or(-1)),
                 })
             }
@@ -237,8 +254,11 @@ impl Progress {
     }
 }
 
-/// No record, no ticket.
+/// No record, no ticket, no partition.
 const NONE: u32 = u32::MAX;
+
+/// Any partition.
+const ANY: u32 = u32::MAX - 1;
 
 /// Records that are appended together. Enough that a lock and a look at the clock cost nothing a record, few enough to
 /// stay in the cache and to let others in.

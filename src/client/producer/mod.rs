@@ -108,23 +108,24 @@ impl Producer {
     /// # Cancel safety
     /// A call that has not returned has not queued the record.
     pub async fn enqueue(&self, record: Record) -> Result<Delivery, Arc<ProduceError>> {
+        self.enqueue_ref(&record.topic, RecordRef::from(&record)).await
+    }
+
+    /// As [`enqueue`](Self::enqueue) for a borrowed record, which costs its caller no allocation.
+    ///
+    /// # Errors
+    /// When it could not be queued. It is not written then.
+    ///
+    /// # Cancel safety
+    /// A call that has not returned has not queued the record.
+    pub async fn enqueue_ref(&self, topic: &Topic, record: RecordRef<'_>) -> Result<Delivery, Arc<ProduceError>> {
         let shared = self.shared();
-        let bytes = RecordRef::from(&record).encoded_bytes_at_most();
-        shared.check_size(&record.topic, bytes)?;
-        let table = match shared.table(&record.topic) {
-            Some(table) => table,
-            None => self.lookup(&record.topic).await?,
+        let bytes = record.encoded_bytes_at_most();
+        let appended = match shared.try_append(topic, &record, bytes) {
+            Some(appended) => appended,
+            None => self.append_later(topic, &record, bytes).await,
         };
-        let permit = match shared.budget.try_acquire_many(bytes as u32) {
-            Ok(permit) => permit,
-            Err(_) => shared.room(&record.topic, bytes).await?,
-        };
-        let table = match record.partition {
-            Some(partition) if partition >= table.slots.len() as i32 => self.look_again(&table, partition).await?,
-            _ => table,
-        };
-        let (delivery, signal) = shared.append(&table, &RecordRef::from(&record), bytes)?;
-        permit.forget();
+        let (delivery, signal) = appended?;
         if signal == Some(Signal::Filled) {
             // A caller that never waits would keep the batch it has filled from leaving.
             tokio::task::yield_now().await;
@@ -224,6 +225,30 @@ impl Producer {
 
     fn shared(&self) -> &Arc<Shared> {
         &self.0.0
+    }
+
+    /// Appends a record for which something has to be waited for.
+    #[cold]
+    async fn append_later(&self, topic: &Topic, record: &RecordRef<'_>, bytes: usize) -> Queued {
+        let shared = self.shared();
+        let limit = shared.record_limit();
+        if bytes > limit {
+            return Err(not_written(topic, None, ProduceErrorKind::TooLarge { bytes, limit }, None));
+        }
+        let mut table = match shared.table(topic) {
+            Some(table) => table,
+            None => self.lookup(topic).await?,
+        };
+        if let Some(partition) = record.partition.filter(|partition| *partition >= table.slots.len() as i32) {
+            table = self.look_again(&table, partition).await?;
+        }
+        let permit = match shared.budget.try_acquire_many(bytes as u32) {
+            Ok(permit) => permit,
+            Err(_) => shared.room(topic, bytes).await?,
+        };
+        let queued = shared.append(&table, record, bytes)?;
+        permit.forget();
+        Ok(queued)
     }
 
     async fn queue_all<'a>(
@@ -434,14 +459,6 @@ impl Shared {
         self.config.produce.max_request_bytes.min(self.config.buffer_bytes)
     }
 
-    fn check_size(&self, topic: &Topic, bytes: usize) -> Result<(), Arc<ProduceError>> {
-        let limit = self.record_limit();
-        if bytes <= limit {
-            return Ok(());
-        }
-        Err(not_written(topic, None, ProduceErrorKind::TooLarge { bytes, limit }, None))
-    }
-
     /// Waits for buffer memory.
     async fn room(&self, topic: &Topic, bytes: usize) -> Result<SemaphorePermit<'_>, Arc<ProduceError>> {
         let timeout = self.config.max_block;
@@ -456,19 +473,36 @@ impl Shared {
         }
     }
 
-    /// Appends one record.
-    fn append(
-        &self,
-        table: &TopicTable,
-        record: &RecordRef<'_>,
-        bytes: usize,
-    ) -> Result<(Delivery, Option<Signal>), Arc<ProduceError>> {
-        let partition = table
-            .place(record, bytes, &*self.config.partitioner)
-            .map_err(|partition| self.refuse(table, Refusal::NoPartition(partition)))?;
+    /// Appends one record if nothing has to be waited for; `None` if something has.
+    #[inline]
+    fn try_append(&self, topic: &Topic, record: &RecordRef<'_>, bytes: usize) -> Option<Queued> {
+        if bytes > self.record_limit() {
+            return None;
+        }
+        let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
+        let table = tables.get(topic)?;
+        if record.partition.is_some_and(|partition| partition >= table.slots.len() as i32) {
+            return None;
+        }
+        let permit = self.budget.try_acquire_many(bytes as u32).ok()?;
+        let queued = self.append(table, record, bytes);
+        if queued.is_ok() {
+            permit.forget();
+        }
+        Some(queued)
+    }
+
+    /// Appends one record. Its memory is reserved.
+    #[inline]
+    fn append(&self, table: &TopicTable, record: &RecordRef<'_>, bytes: usize) -> Queued {
+        let partition = match table.choose(record, &*self.config.partitioner) {
+            Ok(Some(partition)) => partition,
+            Ok(None) => table.anywhere().next(bytes),
+            Err(missing) => return Err(self.refuse(table, Refusal::NoPartition(missing))),
+        };
         let timestamp = record.timestamp.unwrap_or_else(Timestamp::now);
         let slot = &table.slots[partition];
-        let appended = slot.lock().append(record, timestamp, bytes, now()).map(|appended| {
+        let appended = slot.lock().append(record, timestamp, bytes, now).map(|appended| {
             let ticket = appended.ticket.clone();
             (
                 Delivery { ticket, index: appended.index, partition: partition as i32, timestamp, slot: None },
@@ -562,6 +596,9 @@ impl Shared {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// A record that was queued, and what the machine has to know of it.
+type Queued = Result<(Delivery, Option<Signal>), Arc<ProduceError>>;
 
 /// A caller that waits for buffer memory: batches do not linger meanwhile.
 struct WaitsForRoom<'a>(&'a Shared);

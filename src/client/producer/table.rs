@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::ticket::Ticket;
-use crate::client::partitioner::{Choice, Partitioner, Sticky};
+use crate::client::partitioner::{Choice, Partitioner, Sticky, Turn};
 use crate::machine::produce::{PartitionBuffer, PartitionIndex, lock};
 use crate::record::{RecordRef, Topic};
 
@@ -38,25 +38,45 @@ impl TopicTable {
         Self { topic: self.topic.clone(), slots, sticky: self.sticky.clone(), stint_bytes: self.stint_bytes }
     }
 
-    /// The place for a record of this size. `Err` with the number of a partition that does not exist.
+    /// The partition that a record goes to; `None` if any will do. `Err` with the number of one that does not exist.
     #[inline]
-    pub(super) fn place(&self, record: &RecordRef<'_>, bytes: usize, by: &dyn Partitioner) -> Result<usize, i32> {
+    pub(super) fn choose(&self, record: &RecordRef<'_>, by: &dyn Partitioner) -> Result<Option<usize>, i32> {
         let partition = match record.partition {
             Some(partition) => partition,
             None => match by.choose(&self.topic, record, self.slots.len() as i32) {
                 Choice::Partition(partition) => partition,
-                Choice::Any => return Ok(self.any(bytes)),
+                Choice::Any => return Ok(None),
             },
         };
-        usize::try_from(partition).ok().filter(|at| *at < self.slots.len()).ok_or(partition)
+        match usize::try_from(partition) {
+            Ok(at) if at < self.slots.len() => Ok(Some(at)),
+            _ => Err(partition),
+        }
     }
 
-    fn any(&self, bytes: usize) -> usize {
+    /// Partitions for records that may go anywhere, one after another; nothing else takes turns meanwhile.
+    pub(super) fn anywhere(&self) -> Anywhere<'_> {
+        Anywhere { table: self, turn: self.sticky.turn() }
+    }
+}
+
+/// Chooses partitions for records that may go anywhere.
+pub(super) struct Anywhere<'a> {
+    table: &'a TopicTable,
+    turn: Turn<'a>,
+}
+
+impl Anywhere<'_> {
+    /// The partition for a record of this size.
+    #[inline]
+    pub(super) fn next(&mut self, bytes: usize) -> usize {
+        let slots = &self.table.slots;
         let waiting = |at: usize| {
-            let slot = &self.slots[at];
+            let slot: &Slot = &slots[at];
             slot.has_leader.load(Ordering::Relaxed).then(|| slot.lock().len())
         };
-        self.sticky.next(bytes, self.slots.len(), self.stint_bytes, waiting, |total| fastrand::usize(..total.max(1)))
+        let random = |total: usize| fastrand::usize(..total.max(1));
+        self.turn.next(bytes, slots.len(), self.table.stint_bytes, waiting, random)
     }
 }
 

@@ -186,7 +186,8 @@ pub struct RecordMetadata {
 #[error("{failed} of {total} records not acknowledged: {first}", failed = self.failed(), total = self.outcomes.len(), first = self.first())]
 #[non_exhaustive]
 pub struct BatchError {
-    /// One outcome a record, in the order they were given.
+    /// One outcome a record, in the order they were given. From a batch call, the timestamp of one that was written is -1
+    /// unless the broker keeps its own.
     pub outcomes: Vec<Result<RecordMetadata, Arc<ProduceError>>>,
 }
 

@@ -65,20 +65,20 @@ impl<T: Clone + Default> PartitionBuffer<T> {
 
     /// Appends a record and counts `reserved` bytes of buffer memory to its batch.
     ///
-    /// `now` is when the batch, should this be its first record, begins to linger.
+    /// `now` is asked when the record is the first of a batch, which then begins to linger.
     #[inline]
     pub(crate) fn append(
         &mut self,
         record: &RecordRef<'_>,
         timestamp: Timestamp,
         reserved: usize,
-        now: Instant,
+        now: impl FnOnce() -> Instant,
     ) -> Result<Appended<'_, T>, AppendError> {
         let mut signal = None;
         let index = match self.append_to_last(record, timestamp)? {
             Some(index) => index,
             None => {
-                signal = self.open_batch(now)?;
+                signal = self.open_batch(now())?;
                 match self.append_to_last(record, timestamp) {
                     Ok(index) => index.unwrap_or_default(),
                     Err(error) => {
@@ -116,13 +116,12 @@ impl<T: Clone + Default> PartitionBuffer<T> {
             _ => None,
         };
         // A partition that gets few records would hold on to much memory for little: its batches grow by doubling.
-        let busy = self.last_bytes >= self.batch_bytes / 2;
-        let writer = match busy.then(|| self.spares.take()).flatten() {
-            Some(buffer) => BatchWriter::with_buffer(self.compression, buffer),
-            None => {
-                let guess = self.last_bytes.clamp(FIRST_BYTES, self.batch_bytes.max(FIRST_BYTES));
-                BatchWriter::with_capacity(self.compression, guess)
-            }
+        let writer = match self.last_bytes >= self.batch_bytes / 2 {
+            true => match self.spares.take() {
+                Some(buffer) => BatchWriter::with_buffer(self.compression, buffer),
+                None => BatchWriter::with_capacity(self.compression, self.batch_bytes + WRITER_SLACK),
+            },
+            false => BatchWriter::with_capacity(self.compression, (2 * self.last_bytes).max(FIRST_BYTES)),
         };
         self.batches.push_back(Batch::open(writer, T::default(), now));
         Ok(signal)
@@ -167,23 +166,35 @@ impl<T: Clone> PartitionBuffer<T> {
 /// Emptied memory of earlier batches, shared by a producer's partitions: a new large buffer costs a page fault for every
 /// 4 KiB of it.
 #[derive(Debug, Default)]
-pub(crate) struct Spares(Mutex<Vec<Vec<u8>>>);
+pub(crate) struct Spares(Mutex<SpareBuffers>);
+
+#[derive(Debug, Default)]
+struct SpareBuffers {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
 
 impl Spares {
     fn take(&self) -> Option<Vec<u8>> {
-        lock(&self.0).pop()
+        let mut spares = lock(&self.0);
+        let buffer = spares.buffers.pop()?;
+        spares.bytes -= buffer.capacity();
+        Some(buffer)
     }
 
+    /// Keeps a batch's memory, unless there is enough of it.
     pub(super) fn put(&self, buffer: Vec<u8>) {
         let mut spares = lock(&self.0);
-        if spares.len() < MAX_SPARES && (MIN_SPARE_BYTES..=MAX_SPARE_BYTES).contains(&buffer.capacity()) {
-            spares.push(buffer);
+        let bytes = buffer.capacity();
+        if bytes >= MIN_SPARE_BYTES && spares.bytes + bytes <= MAX_SPARE_BYTES {
+            spares.bytes += bytes;
+            spares.buffers.push(buffer);
         }
     }
 
     /// Lets go of all of it.
     pub(super) fn clear(&self) {
-        *lock(&self.0) = Vec::new();
+        *lock(&self.0) = SpareBuffers::default();
     }
 }
 
@@ -198,8 +209,8 @@ const MIN_SPARE_BYTES: usize = 16 * 1024;
 /// The least memory of a batch.
 const FIRST_BYTES: usize = 512;
 
-/// As many as five requests of eight full batches: what one broker has in flight.
-const MAX_SPARES: usize = 40;
+/// As much as five requests of 1 MiB: what one broker has in flight.
+const MAX_SPARE_BYTES: usize = 5 << 20;
 
-/// Memory of one spare buffer, at most; with [`MAX_SPARES`] that is 10 MiB in all.
-const MAX_SPARE_BYTES: usize = 256 * 1024;
+/// The writer asks for a little more than a record takes.
+const WRITER_SLACK: usize = 256;

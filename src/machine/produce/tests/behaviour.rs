@@ -438,7 +438,7 @@ fn closing_tells_what_may_have_been_written_from_what_was_not() {
     assert_eq!(world.failure(sent).outcome, WriteOutcome::PossiblyWritten);
     assert_eq!(world.failure(waiting).outcome, WriteOutcome::NotWritten);
     let record = RecordRef::new(b"late");
-    let refused = lock(&world.buffers[0]).append(&record, Timestamp(0), 0, world.now).map(|_| ());
+    let refused = lock(&world.buffers[0]).append(&record, Timestamp(0), 0, || world.now).map(|_| ());
     assert!(matches!(refused, Err(AppendError::Closed)));
 }
 

@@ -117,7 +117,7 @@ impl World {
         let record = RecordRef::new(&value);
         let bytes = record.encoded_bytes_at_most();
         let mut buffer = lock(&self.buffers[partition]);
-        let appended = buffer.append(&record, Timestamp(0), bytes, self.now).unwrap();
+        let appended = buffer.append(&record, Timestamp(0), bytes, || self.now).unwrap();
         let mut ids = appended.ticket.lock().unwrap();
         assert_eq!(ids.len(), appended.index as usize);
         ids.push(id);
