@@ -1,0 +1,81 @@
+//! `kafka-harbor groups`.
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::connect::ConnectArgs;
+use crate::failure::{Failure, chain};
+use crate::output::Output;
+use crate::topics::{all_done, settle};
+
+#[derive(Debug, Args)]
+pub(crate) struct GroupsArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Members of groups and what they are assigned
+    Describe {
+        #[arg(required = true)]
+        groups: Vec<String>,
+    },
+    /// Delete groups without members, and the offsets they committed
+    Delete {
+        #[arg(required = true)]
+        groups: Vec<String>,
+    },
+}
+
+pub(crate) async fn run(args: GroupsArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
+    let admin = connect.client()?.admin().with_timeout(connect.timeout());
+    match args.command {
+        None => {
+            let listing = admin.list_groups().await?;
+            let mut rows: Vec<Vec<Value>> = listing
+                .groups
+                .iter()
+                .map(|group| {
+                    let kind = format!("{:?}", group.kind).to_lowercase();
+                    vec![json!(group.group), json!(kind), json!(group.state), json!(group.coordinator.0)]
+                })
+                .collect();
+            rows.sort_by_key(|row| row[0].to_string());
+            output.table("group", &["group", "kind", "state", "coordinator"], &rows)?;
+            all_done(listing.unreachable.iter().map(|(node, error)| format!("node {node}: {}", chain(error))).collect())
+        }
+        Some(Command::Describe { groups }) => {
+            let mut failed = Vec::new();
+            for (group, description) in admin.describe_groups(&groups).await {
+                let description = match description {
+                    Ok(description) => description,
+                    Err(error) => {
+                        failed.push(format!("{group}: {}", chain(&error)));
+                        continue;
+                    }
+                };
+                let fields = json!({
+                    "group": group, "state": description.state, "assignor": description.assignor,
+                    "coordinator": description.coordinator.0, "members": description.members.len(),
+                });
+                output.event("group", fields, || {
+                    let members = description.members.len();
+                    Some(format!("{group}  {}  {}  {members} member(s)", description.state, description.assignor))
+                })?;
+                let rows: Vec<Vec<Value>> = description
+                    .members
+                    .iter()
+                    .map(|member| {
+                        let assigned: Vec<String> = member.assigned.iter().map(ToString::to_string).collect();
+                        let assigned = if output.is_json() { json!(assigned) } else { json!(assigned.join(" ")) };
+                        vec![json!(group), json!(member.member_id), json!(member.client_id), json!(member.client_host), assigned]
+                    })
+                    .collect();
+                output.table("member", &["group", "member", "client", "host", "assigned"], &rows)?;
+            }
+            all_done(failed)
+        }
+        Some(Command::Delete { groups }) => settle(admin.delete_groups(&groups).await, output, "deleted", |()| json!({})),
+    }
+}
