@@ -42,7 +42,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .build()?;
     consumer.start().await?;
 
-    narrator.chapter("Three orders come in. One is fine, one meets a busy warehouse, one asks for what the catalogue lacks.");
+    narrator.chapter(
+        "Three orders come in. One is fine, one meets a busy warehouse, one asks for what the catalogue lacks.",
+    );
     let producer = harbor.producer().build()?;
     for (key, order) in [
         ("order-1", Order::new("tea", 2)),

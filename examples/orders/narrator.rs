@@ -68,7 +68,10 @@ impl Observer for Narrator {
     }
 
     fn message_dead_lettered(&self, event: &MessageDeadLettered<'_>) {
-        self.step("", &format!("failed {} times: {}; set aside on {}", event.attempts, event.error.text, event.dead_letter_topic));
+        self.step(
+            "",
+            &format!("failed {} times: {}; set aside on {}", event.attempts, event.error.text, event.dead_letter_topic),
+        );
         self.end();
     }
 

@@ -23,7 +23,9 @@ pub(crate) struct ConnectArgs {
 
 impl ConnectArgs {
     pub(crate) fn bootstrap(&self) -> Result<&str, Failure> {
-        self.bootstrap.as_deref().ok_or_else(|| Failure::usage("which cluster? give --bootstrap HOST:PORT or set KAFKA_BOOTSTRAP"))
+        self.bootstrap
+            .as_deref()
+            .ok_or_else(|| Failure::usage("which cluster? give --bootstrap HOST:PORT or set KAFKA_BOOTSTRAP"))
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {

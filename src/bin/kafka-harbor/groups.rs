@@ -69,13 +69,21 @@ pub(crate) async fn run(args: GroupsArgs, connect: &ConnectArgs, output: Output)
                     .map(|member| {
                         let assigned: Vec<String> = member.assigned.iter().map(ToString::to_string).collect();
                         let assigned = if output.is_json() { json!(assigned) } else { json!(assigned.join(" ")) };
-                        vec![json!(group), json!(member.member_id), json!(member.client_id), json!(member.client_host), assigned]
+                        vec![
+                            json!(group),
+                            json!(member.member_id),
+                            json!(member.client_id),
+                            json!(member.client_host),
+                            assigned,
+                        ]
                     })
                     .collect();
                 output.table("member", &["group", "member", "client", "host", "assigned"], &rows)?;
             }
             all_done(failed)
         }
-        Some(Command::Delete { groups }) => settle(admin.delete_groups(&groups).await, output, "deleted", |()| json!({})),
+        Some(Command::Delete { groups }) => {
+            settle(admin.delete_groups(&groups).await, output, "deleted", |()| json!({}))
+        }
     }
 }

@@ -78,7 +78,9 @@ pub(crate) async fn run(args: LagArgs, connect: &ConnectArgs, output: Output) ->
         ]);
     }
     output.table("lag", &["topic", "partition", "committed", "low", "high", "lag"], &rows)?;
-    output.event("done", json!({ "reason": "lag", "group": args.group, "lag": total }), || Some(format!("total lag {total}")))?;
+    output.event("done", json!({ "reason": "lag", "group": args.group, "lag": total }), || {
+        Some(format!("total lag {total}"))
+    })?;
     all_done(failed)
 }
 

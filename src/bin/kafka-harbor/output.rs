@@ -106,7 +106,9 @@ fn cell(value: &Value) -> String {
 pub(crate) fn show(bytes: Option<&[u8]>) -> Value {
     match bytes {
         None => Value::Null,
-        Some(bytes) => std::str::from_utf8(bytes).map_or_else(|_| json!({ "base64": BASE64.encode(bytes) }), |text| json!(text)),
+        Some(bytes) => {
+            std::str::from_utf8(bytes).map_or_else(|_| json!({ "base64": BASE64.encode(bytes) }), |text| json!(text))
+        }
     }
 }
 

@@ -100,9 +100,8 @@ pub(crate) async fn run(args: RedriveArgs, connect: &ConnectArgs, output: Output
     let reason = if report.cancelled { "cancelled" } else { "redriven" };
     let fields =
         json!({ "reason": reason, "from": args.from, "reprocessed": report.reprocessed, "skipped": report.skipped });
-    output.event("done", fields, || {
-        Some(format!("{} brought back, {} skipped", report.reprocessed, report.skipped))
-    })?;
+    output
+        .event("done", fields, || Some(format!("{} brought back, {} skipped", report.reprocessed, report.skipped)))?;
     failure.map_or(Ok(()), |text| Err(Failure::refused(text)))
 }
 

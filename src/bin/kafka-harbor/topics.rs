@@ -84,8 +84,9 @@ pub(crate) async fn run(args: TopicsArgs, connect: &ConnectArgs, output: Output)
                 match (description, configs) {
                     (Ok(description), Ok(configs)) => {
                         let set = configs.iter().filter(|entry| matches!(entry.source, ConfigSource::Topic));
-                        let set: BTreeMap<&str, &str> =
-                            set.map(|entry| (entry.name.as_str(), entry.value.as_deref().unwrap_or("(hidden)"))).collect();
+                        let set: BTreeMap<&str, &str> = set
+                            .map(|entry| (entry.name.as_str(), entry.value.as_deref().unwrap_or("(hidden)")))
+                            .collect();
                         describe(&description, &set, output)?;
                     }
                     (Err(error), _) | (_, Err(error)) => failed.push(format!("{topic}: {}", chain(&error))),
@@ -107,10 +108,14 @@ fn listed(topic: &TopicDescription) -> Vec<Value> {
 }
 
 fn describe(topic: &TopicDescription, configs: &BTreeMap<&str, &str>, output: Output) -> Result<(), Failure> {
-    output.event("topic", json!({ "topic": topic.topic.as_str(), "partitions": topic.partitions.len(), "configs": configs }), || {
-        let configs: Vec<String> = configs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Some(format!("{}  {}", topic.topic, configs.join(" ")))
-    })?;
+    output.event(
+        "topic",
+        json!({ "topic": topic.topic.as_str(), "partitions": topic.partitions.len(), "configs": configs }),
+        || {
+            let configs: Vec<String> = configs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            Some(format!("{}  {}", topic.topic, configs.join(" ")))
+        },
+    )?;
     let rows: Vec<Vec<Value>> = topic
         .partitions
         .iter()
