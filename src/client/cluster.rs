@@ -33,8 +33,6 @@ pub(crate) struct Cluster(Arc<Owner>);
 pub(crate) enum Stale {
     /// A broker said that it does not lead this partition, or no leader is known.
     Leader(TopicPartition),
-    /// A broker does not know the topic, or knows it under another id.
-    Topic(Topic),
     /// An admin request changed the cluster, or met a broker that knows better.
     Admin(&'static str),
     /// A connection to the broker failed. Connections report it by themselves.
@@ -47,8 +45,6 @@ pub(crate) enum Stale {
 pub(crate) enum CoordinatorKind {
     /// A consumer group, by its id.
     Group = 0,
-    /// A transactional id.
-    Transaction = 1,
 }
 
 impl Cluster {
@@ -99,17 +95,6 @@ impl Cluster {
     pub(crate) async fn refreshed(&self, topics: &[Topic], deadline: Instant) -> Result<Arc<ClusterView>, ClientError> {
         let round = self.0.0.metadata().refresh(now(), topics);
         self.fetched(Some(round), deadline).await
-    }
-
-    /// Stops keeping the topic fresh, and forgets it.
-    pub(crate) fn forget_topic(&self, topic: &Topic) {
-        let inner = &self.0.0;
-        let view = {
-            let mut metadata = inner.metadata();
-            metadata.forget(topic);
-            metadata.view().clone()
-        };
-        inner.view.send_replace(view);
     }
 
     /// Asks for a fresh view soon. Calls of the same moment are met by one request; a wait stands between requests.
@@ -284,7 +269,6 @@ impl CoordinatorKind {
     fn noun(self) -> &'static str {
         match self {
             Self::Group => "group",
-            Self::Transaction => "transactional id",
         }
     }
 }

@@ -25,7 +25,7 @@ use tokio::sync::{Notify, oneshot};
 use super::config::ClientConfig;
 use super::transport::Connector;
 use crate::machine::connection::{
-    self as machine, Answer, ConnectionError, Done, Limits, Link, Payload, ProtocolViolation, RequestError,
+    self as machine, Answer, ConnectionError, Done, Encode, Limits, Link, ProtocolViolation, RequestError,
 };
 use crate::machine::metadata::BrokerAddress;
 use crate::protocol::api::ApiKey;
@@ -87,44 +87,22 @@ impl Connection {
             let version = versions.choose_up_to(api, max)?;
             Ok(EncodedRequest::new(&build(version), version)?)
         };
-        let answer = self.submit(api, Payload::Late(Box::new(encode)), deadline_in(timeout)).answer().await?;
+        let answer = self.submit(api, Box::new(encode), deadline_in(timeout)).answer().await?;
         decode_body::<R>(answer.body, answer.version).map_err(|error| {
             self.distrust(api);
             error.into()
         })
     }
 
-    /// The versions agreed on with the broker. Connects if need be.
-    pub(crate) async fn versions(&self, deadline: Instant) -> Result<Arc<NegotiatedVersions>, RequestError> {
-        loop {
-            if let Some(versions) = self.0.0.lock().link.versions() {
-                return Ok(versions.clone());
-            }
-            // Between answer and look the transport may have ended; the deadline ends the loop.
-            self.submit(API_VERSIONS, Payload::Versions, deadline).answer().await?;
-        }
-    }
-
-    /// Sends a request that was encoded by hand. It is in the queue when this returns: requests are written in the
-    /// order of the calls.
-    pub(crate) fn send_raw(&self, request: EncodedRequest, timeout: Duration) -> RawResponse {
-        self.submit(request.api(), Payload::Encoded { request, answered: true }, deadline_in(timeout))
-    }
-
-    /// As [`send_raw`](Self::send_raw) for a request whose form depends on the version: it is encoded when the broker's
-    /// versions are known.
+    /// Sends a request whose body is made once the broker's versions are known. It is in the queue when this returns:
+    /// requests are written in the order of the calls.
     pub(crate) fn send_late(
         &self,
         api: ApiKey,
         timeout: Duration,
         encode: impl FnOnce(&NegotiatedVersions) -> Result<EncodedRequest, RequestError> + Send + 'static,
     ) -> RawResponse {
-        self.submit(api, Payload::Late(Box::new(encode)), deadline_in(timeout))
-    }
-
-    /// As [`send_raw`](Self::send_raw) for a request that the broker does not answer; it is over once written.
-    pub(crate) fn send_unanswered(&self, request: EncodedRequest, timeout: Duration) -> RawResponse {
-        self.submit(request.api(), Payload::Encoded { request, answered: false }, deadline_in(timeout))
+        self.submit(api, Box::new(encode), deadline_in(timeout))
     }
 
     /// An answer that came here cannot be read: whatever else is on its way from that peer is not waited for.
@@ -142,9 +120,9 @@ impl Connection {
         self.0.0.close();
     }
 
-    fn submit(&self, api: ApiKey, payload: Payload, deadline: Instant) -> RawResponse {
+    fn submit(&self, api: ApiKey, encode: Encode, deadline: Instant) -> RawResponse {
         let (sender, receiver) = oneshot::channel();
-        let request = machine::Request { api, payload, deadline, waiter: sender };
+        let request = machine::Request { api, encode, deadline, waiter: sender };
         self.0.0.submit(request);
         RawResponse { api, receiver }
     }
@@ -354,5 +332,3 @@ pub(crate) fn deadline_in(timeout: Duration) -> Instant {
     let now = now();
     now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(60 * 60 * 24 * 365 * 30))
 }
-
-const API_VERSIONS: ApiKey = ApiKey(18);

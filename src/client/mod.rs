@@ -43,7 +43,6 @@ pub use crate::machine::produce::{ProduceError, ProduceErrorKind, SharedError};
 
 pub(crate) use self::admin::join_all;
 pub(crate) use self::cluster::{Cluster, CoordinatorKind, Stale};
-pub(crate) use self::config::ClientConfig;
 pub(crate) use self::connection::{Connection, Connections, RawResponse, deadline_in, now};
 pub(crate) use self::error::Problems;
 

@@ -43,6 +43,13 @@ fn heartbeat(generation: i32) -> HeartbeatRequest {
     HeartbeatRequest::default().with_group_id(GroupId(StrBytes::from_static_str("g"))).with_generation_id(generation)
 }
 
+/// A heartbeat that is in the queue when this returns.
+fn send(connection: &Connection, generation: i32) -> RawResponse {
+    connection.send_late(HEARTBEAT, SECOND, move |versions| {
+        Ok(EncodedRequest::new(&heartbeat(generation), versions.choose(HEARTBEAT)?)?)
+    })
+}
+
 fn topics(names: &[&str]) -> Vec<Topic> {
     names.iter().map(|name| Topic::from(*name)).collect()
 }
@@ -112,9 +119,7 @@ async fn calls_are_pipelined_and_answered_in_order() {
     let brokers = Brokers::new();
     brokers.at("a:1", usual);
     let (_client, connection) = connected(&brokers).await;
-    let version = connection.versions(deadline_in(SECOND)).await.unwrap().choose(HEARTBEAT).unwrap();
-    let encode = |generation| EncodedRequest::new(&heartbeat(generation), version).unwrap();
-    let raw: Vec<_> = (1..=100).map(|generation| connection.send_raw(encode(generation), SECOND)).collect();
+    let raw: Vec<_> = (1..=100).map(|generation| send(&connection, generation)).collect();
     for (generation, response) in (1_i32..).zip(raw) {
         assert_eq!(response.await.unwrap()[..4], generation.to_be_bytes());
     }
@@ -298,7 +303,7 @@ async fn a_storm_of_invalidations_costs_few_requests() {
     brokers.at("a:1", usual);
     let (client, _) = connected(&brokers).await;
     for _ in 0..1_000 {
-        client.cluster().invalidate(Stale::Topic("t".into()));
+        client.cluster().invalidate(Stale::Leader(TopicPartition::new("t", 0)));
         sleep(Duration::from_millis(1)).await;
     }
     let asked = brokers.count("a:1 Metadata");
@@ -403,9 +408,9 @@ async fn a_connection_nobody_holds_is_closed_once_nothing_is_under_way() {
     let brokers = Brokers::new();
     brokers.at("a:1", usual);
     let (client, connection) = connected(&brokers).await;
-    let version = connection.versions(deadline_in(SECOND)).await.unwrap().choose(HEARTBEAT).unwrap();
+    connection.call(heartbeat(1), SECOND).await.unwrap();
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
-    let raw = connection.send_raw(EncodedRequest::new(&heartbeat(5), version).unwrap(), SECOND);
+    let raw = send(&connection, 5);
     drop(connection);
     assert_eq!(raw.await.unwrap()[..4], 5_i32.to_be_bytes());
     sleep(SECOND).await;
@@ -437,7 +442,7 @@ fn outside_of_a_runtime_a_request_is_refused_and_not_a_panic() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let client = brokers.client("a:1", |options| options);
     let connection = client.cluster().connections().to(NodeId(1));
-    let raw = connection.send_raw(EncodedRequest::new(&heartbeat(1), 4).unwrap(), SECOND);
+    let raw = send(&connection, 1);
     let error = runtime.block_on(raw).unwrap_err();
     assert_eq!(error.write_outcome(), WriteOutcome::NotWritten);
 }

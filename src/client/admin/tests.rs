@@ -155,21 +155,19 @@ fn listed(exchange: &Exchange, code: ErrorCode) -> Act {
 async fn each_leader_is_asked_for_its_partitions_and_a_moved_one_is_found() {
     let moved = Arc::new(AtomicUsize::new(0));
     let brokers = Brokers::new();
-    let told = moved.clone();
-    brokers.at("a:1", move |exchange| match exchange.api {
-        METADATA if told.load(Ordering::Relaxed) == 0 => metadata(exchange, &BOTH, &[("t", 7, &[1, 1, 2])]),
-        METADATA => metadata(exchange, &BOTH, &[("t", 7, &[2, 2, 2])]),
-        LIST_OFFSETS => {
-            moved.store(1, Ordering::Relaxed);
-            listed(exchange, ErrorCode::NOT_LEADER_OR_FOLLOWER)
-        }
-        _ => Act::Usual,
-    });
-    brokers.at("b:1", |exchange| match exchange.api {
-        METADATA => metadata(exchange, &BOTH, &[("t", 7, &[2, 2, 2])]),
-        LIST_OFFSETS => listed(exchange, ErrorCode::NONE),
-        _ => Act::Usual,
-    });
+    for (address, code) in [("a:1", ErrorCode::NOT_LEADER_OR_FOLLOWER), ("b:1", ErrorCode::NONE)] {
+        let moved = moved.clone();
+        brokers.at(address, move |exchange| match exchange.api {
+            METADATA if moved.load(Ordering::Relaxed) == 0 => metadata(exchange, &BOTH, &[("t", 7, &[1, 1, 2])]),
+            METADATA => metadata(exchange, &BOTH, &[("t", 7, &[2, 2, 2])]),
+            LIST_OFFSETS => {
+                // Seen from the first request on, and told by both brokers.
+                moved.store(1, Ordering::Relaxed);
+                listed(exchange, code)
+            }
+            _ => Act::Usual,
+        });
+    }
     let asked: Vec<_> = (0..3).map(|number| (TopicPartition::new("t", number), OffsetSpec::Latest)).collect();
     let outcomes = admin(&brokers).list_offsets(&asked).await;
     let offsets: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome.unwrap().offset.unwrap()).collect();

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,11 +9,11 @@ use kafka_protocol::messages::ApiKey as Key;
 
 use super::{ConnectionError, ProtocolViolation, RequestError};
 use crate::protocol::DecodeError;
-use crate::protocol::api::{ApiKey, VersionRange};
+use crate::protocol::api::ApiKey;
 use crate::protocol::request::{ClientId, EncodedRequest};
 use crate::protocol::response::correlation_id;
 use crate::protocol::shape::tags_length;
-use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, UnsupportedVersion, VersionProbe};
+use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, VersionProbe};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
 /// One broker, over one transport after another. `W` names a request to its owner.
@@ -56,33 +57,22 @@ pub(crate) struct Limits {
 }
 
 /// A request to be sent.
-#[derive(Debug)]
 pub(crate) struct Request<W> {
     pub(crate) api: ApiKey,
-    pub(crate) payload: Payload,
+    pub(crate) encode: Encode,
     /// When the caller stops waiting.
     pub(crate) deadline: Instant,
     /// Names it in [`Done`].
     pub(crate) waiter: W,
 }
 
-/// What to send.
-pub(crate) enum Payload {
-    /// A body in a version that the broker is known to have.
-    Encoded { request: EncodedRequest, answered: bool },
-    /// A body to be encoded once the broker's versions are known.
-    Late(Box<dyn FnOnce(&NegotiatedVersions) -> Result<EncodedRequest, RequestError> + Send>),
-    /// Nothing: it is answered when the broker's versions are known.
-    Versions,
-}
+/// Makes the body, once the broker's versions are known.
+pub(crate) type Encode = Box<dyn FnOnce(&NegotiatedVersions) -> Result<EncodedRequest, RequestError> + Send>;
 
-impl std::fmt::Debug for Payload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Encoded { .. } => "Encoded",
-            Self::Late(_) => "Late",
-            Self::Versions => "Versions",
-        })
+impl<W: fmt::Debug> fmt::Debug for Request<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { api, deadline, waiter, encode: _ } = self;
+        f.debug_struct("Request").field("api", api).field("deadline", deadline).field("waiter", waiter).finish()
     }
 }
 
@@ -126,11 +116,9 @@ struct InFlight<W> {
     correlation_id: i32,
     api: ApiKey,
     version: i16,
-    answered: bool,
     deadline: Instant,
-    /// Where its bytes begin and end in what this transport carries.
+    /// Where its bytes begin in what this transport carries.
     begins_at: u64,
-    ends_at: u64,
     /// `None`: the handshake, which the link asks for itself.
     waiter: Option<W>,
 }
@@ -160,23 +148,10 @@ impl<W> Link<W> {
         }
     }
 
-    /// The versions agreed on, while the transport that they were agreed on is up.
-    pub(crate) fn versions(&self) -> Option<&Arc<NegotiatedVersions>> {
-        match &self.state {
-            State::Ready { versions } => Some(versions),
-            _ => None,
-        }
-    }
-
     /// Takes a request. Requests are written in the order they are given.
     pub(crate) fn handle_request(&mut self, now: Instant, request: Request<W>) {
         if matches!(self.state, State::Closed) {
             return self.refuse(request, ConnectionError::Closed);
-        }
-        if matches!(request.payload, Payload::Versions)
-            && let State::Ready { .. } = self.state
-        {
-            return self.done.push_back(Done { waiter: request.waiter, result: Ok(Answer::NOTHING) });
         }
         if self.queue.len() >= self.limits.queued {
             let queued = self.queue.len();
@@ -287,13 +262,6 @@ impl<W> Link<W> {
     pub(crate) fn handle_transmitted(&mut self, now: Instant, bytes: usize) {
         self.last_activity = now;
         self.transmitted.left += bytes as u64;
-        let left = self.transmitted.left;
-        // Requests that are never answered are over once they are written.
-        while let Some(at) = self.in_flight.iter().position(|r| !r.answered && r.ends_at <= left) {
-            if let Some(InFlight { waiter: Some(waiter), version, .. }) = self.in_flight.remove(at) {
-                self.done.push_back(Done { waiter, result: Ok(Answer { version, body: Bytes::new() }) });
-            }
-        }
     }
 
     /// Time passed. Fails what is late; one late answer fails everything on the transport.
@@ -355,7 +323,7 @@ impl<W> Link<W> {
     fn transmit_handshake(&mut self, deadline: Instant, segments: &mut VecDeque<Bytes>) {
         let request = EncodedRequest::new(&self.probe.request(), self.probe.version())
             .expect("two short strings fit in every version that has them");
-        self.write(request, true, deadline, None, segments);
+        self.write(request, deadline, None, segments);
     }
 
     fn transmit(
@@ -365,72 +333,37 @@ impl<W> Link<W> {
         versions: &NegotiatedVersions,
         segments: &mut VecDeque<Bytes>,
     ) {
-        let Request { api, payload, deadline, waiter } = request;
-        match self.prepare(now, api, payload, deadline, versions) {
-            Ok(Some((request, answered))) => self.write(request, answered, deadline, Some(waiter), segments),
-            Ok(None) => self.done.push_back(Done { waiter, result: Ok(Answer::NOTHING) }),
+        let Request { api, encode, deadline, waiter } = request;
+        let prepared = match deadline <= now {
+            true => Err(RequestError::NotSent { api, cause: Arc::new(ConnectionError::TimedOut { api }) }),
+            false => encode(versions).and_then(|request| self.check_size(request)),
+        };
+        match prepared {
+            Ok(request) => self.write(request, deadline, Some(waiter), segments),
             Err(error) => self.done.push_back(Done { waiter, result: Err(error) }),
         }
     }
 
-    /// The request as it is to be written, and whether it will be answered; `None` if there is nothing to write.
-    fn prepare(
-        &self,
-        now: Instant,
-        api: ApiKey,
-        payload: Payload,
-        deadline: Instant,
-        versions: &NegotiatedVersions,
-    ) -> Result<Option<(EncodedRequest, bool)>, RequestError> {
-        let not_sent = |cause| RequestError::NotSent { api, cause: Arc::new(cause) };
-        if deadline <= now {
-            return Err(not_sent(ConnectionError::TimedOut { api }));
+    fn check_size(&self, request: EncodedRequest) -> Result<EncodedRequest, RequestError> {
+        let bytes = request.body_bytes();
+        if bytes > self.limits.request_bytes {
+            let cause = Arc::new(ConnectionError::RequestTooLarge { bytes });
+            return Err(RequestError::NotSent { api: request.api(), cause });
         }
-        let (request, answered) = match payload {
-            Payload::Versions => return Ok(None),
-            Payload::Encoded { request, answered } => (request, answered),
-            Payload::Late(encode) => (encode(versions)?, true),
-        };
-        // The broker may have been replaced by one of another version since the caller looked.
-        let (version, broker) = (request.version(), versions.broker_range(api));
-        if !broker.is_some_and(|range| range.contains(version)) {
-            let ours = Some(VersionRange { min: version, max: version });
-            return Err(UnsupportedVersion { api, ours, broker }.into());
-        }
-        if request.body_bytes() > self.limits.request_bytes {
-            return Err(not_sent(ConnectionError::RequestTooLarge { bytes: request.body_bytes() }));
-        }
-        Ok(Some((request, answered)))
+        Ok(request)
     }
 
-    fn write(
-        &mut self,
-        request: EncodedRequest,
-        answered: bool,
-        deadline: Instant,
-        waiter: Option<W>,
-        segments: &mut VecDeque<Bytes>,
-    ) {
+    fn write(&mut self, request: EncodedRequest, deadline: Instant, waiter: Option<W>, segments: &mut VecDeque<Bytes>) {
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = correlation_id.wrapping_add(1);
         let (api, version) = (request.api(), request.version());
         let mut head = BytesMut::new();
         request.put_head(&mut head, correlation_id, &self.client_id);
         let begins_at = self.transmitted.handed_out;
-        let ends_at = begins_at + (head.len() + request.body_bytes()) as u64;
-        self.transmitted.handed_out = ends_at;
+        self.transmitted.handed_out += (head.len() + request.body_bytes()) as u64;
         segments.push_back(head.freeze());
         segments.extend(request.into_segments().into_iter().filter(|segment| !segment.is_empty()));
-        self.in_flight.push_back(InFlight {
-            correlation_id,
-            api,
-            version,
-            answered,
-            deadline,
-            begins_at,
-            ends_at,
-            waiter,
-        });
+        self.in_flight.push_back(InFlight { correlation_id, api, version, deadline, begins_at, waiter });
     }
 
     fn accept(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
@@ -532,10 +465,6 @@ impl<W> Link<W> {
     fn sooner(&self, than: Instant) -> Instant {
         self.earliest_deadline.map_or(than, |earliest| earliest.min(than))
     }
-}
-
-impl Answer {
-    const NOTHING: Self = Self { version: 0, body: Bytes::new() };
 }
 
 /// What follows an answer's header: version 1 of it ends in tagged fields (KIP-482).

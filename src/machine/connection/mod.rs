@@ -23,4 +23,4 @@ mod link;
 
 pub use error::{ConnectionError, ProtocolViolation, RequestError};
 pub(crate) use frame_reader::FrameReader;
-pub(crate) use link::{Answer, Done, Limits, Link, Payload, Request, Step};
+pub(crate) use link::{Answer, Done, Encode, Limits, Link, Request, Step};

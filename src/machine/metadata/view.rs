@@ -17,7 +17,6 @@ pub(crate) struct ClusterView {
     pub(crate) controller: Option<NodeId>,
     pub(crate) brokers: BTreeMap<NodeId, Broker>,
     pub(crate) topics: HashMap<Topic, TopicView>,
-    names: HashMap<Uuid, Topic>,
 }
 
 /// One broker.
@@ -50,11 +49,6 @@ impl ClusterView {
     /// What is known of a topic, if it was ever asked for.
     pub(crate) fn topic(&self, topic: &str) -> Option<&TopicView> {
         self.topics.get(topic)
-    }
-
-    /// The name that belongs to an id.
-    pub(crate) fn topic_name(&self, id: Uuid) -> Option<&Topic> {
-        self.names.get(&id)
     }
 
     /// What is known of a partition.
@@ -98,13 +92,11 @@ impl ClusterView {
             }
             self.topics.insert(topic, new);
         }
-        self.index_names();
         recreated
     }
 
     pub(super) fn forget(&mut self, topic: &Topic) {
         self.topics.remove(topic);
-        self.index_names();
     }
 
     pub(super) fn learn(&mut self, node: NodeId, address: BrokerAddress) {
@@ -112,11 +104,6 @@ impl ClusterView {
             .entry(node)
             .and_modify(|broker| broker.address = address.clone())
             .or_insert(Broker { address, rack: None });
-    }
-
-    fn index_names(&mut self) {
-        let known = self.topics.iter().filter(|(_, view)| !view.id.is_nil());
-        self.names = known.map(|(topic, view)| (view.id, topic.clone())).collect();
     }
 }
 
