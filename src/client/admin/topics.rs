@@ -139,7 +139,7 @@ impl Admin {
         outcomes
     }
 
-    /// Deletes topics, and what is in them.
+    /// Deletes topics, and what is in them. Brokers may tell of them for a moment still.
     ///
     /// # Errors
     /// For each topic apart, [`ClientError::Missing`] for one that does not exist.
@@ -154,7 +154,7 @@ impl Admin {
     }
 
     /// Raises the number of a topic's partitions to the number given. Records with a key may go to another
-    /// partition from then on.
+    /// partition from then on. Brokers may tell of the old number for a moment still.
     ///
     /// # Errors
     /// For each topic apart, [`ErrorCode::INVALID_PARTITIONS`] where it has as many or more.
