@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kafka_harbor::adapter::memory::MemoryBroker;
+use kafka_harbor::adapter::memory::{MemoryBroker, MemorySettings};
 use kafka_harbor::harbor::{Context, Failure};
 use kafka_harbor::observe::{MessageProcessed, Observer};
 use kafka_harbor::record::Record;
-use support::{Port, Seen, send, settle, within};
+use support::{GROUP, Port, Seen, send, settle, within};
 use tokio::time::Instant;
 
 fn port(partitions: i32) -> Port {
@@ -89,6 +89,47 @@ async fn a_partition_with_much_to_do_lets_others_have_their_turn() {
         let at = seen.all().iter().position(|call| call == "1").unwrap();
         assert!(at < bound, "the other partition's record came {at}th");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_of_originals_does_not_keep_retries_waiting() {
+    // Much more waits on the originals than the adapter may hold at once, and every handler takes its time.
+    let broker = MemoryBroker::with_settings(MemorySettings::default().with_buffer_bytes(1_000_000));
+    broker.create_topic("orders", 40).unwrap();
+    let port = Port::on(broker);
+    let seen = Seen::default();
+    let start = Instant::now();
+    let consumer = port
+        .consumer()
+        .retry_levels(["1s"])
+        .subscribe("orders", {
+            let seen = seen.clone();
+            move |order: String, context: Context| {
+                let seen = seen.clone();
+                async move {
+                    if context.topic().ends_with("retry-1") {
+                        seen.add(format!("{order} after {:?}", start.elapsed()));
+                        return Ok::<_, Failure>(());
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    Ok(())
+                }
+            }
+        })
+        .build()
+        .unwrap();
+    let big = "x".repeat(1_000);
+    for partition in 0..40 {
+        let records = (0..50).map(|_| Record::new("orders", big.clone()).with_partition(partition));
+        send(&port.broker, records.collect()).await;
+    }
+    port.broker.create_topic("orders-retry-1", 1).unwrap();
+    port.send(Record::new("orders-retry-1", "retry").with_header("x-retry-group", GROUP)).await;
+    consumer.start().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(seen.len(), 1, "the originals need two hundred seconds: {:?}", seen.all());
+    port.drained(&["orders", "orders-retry-1"]).await;
+    assert_eq!(port.told.of(&["processed"]).len(), 2_001);
 }
 
 #[tokio::test]

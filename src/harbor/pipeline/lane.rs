@@ -54,8 +54,8 @@ struct Inbox {
 
 /// ```text
 ///   held ──open──► idle ◄──────────────► working
-///                    ▲     push / empty     │ park
-///                    └──────unpark────── parked
+///                    ▲     push / empty     │ park, step_aside
+///                    └──unpark, call_in── parked
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InboxState {
@@ -65,8 +65,20 @@ enum InboxState {
     Idle,
     /// A worker is at it, or waits for its place.
     Working,
-    /// Waiting for a due time. What comes is dropped: it is read again from where the wait began.
+    /// Paused: waiting for a due time, or for room at its level. What comes is dropped: it is read again from where the
+    /// wait began.
     Parked,
+}
+
+/// What is to be done after a batch came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    /// Nothing.
+    Kept,
+    /// A worker is to be started.
+    Start,
+    /// There is no room at the level: the partition stands aside until it is called in.
+    Aside,
 }
 
 /// What is known of deliveries that ended.
@@ -129,11 +141,15 @@ impl Lane {
         inbox.state == InboxState::Working
     }
 
-    /// A batch came. True when a worker is to be started.
-    pub(crate) fn push(&self, batch: PartitionBatch, handle: &dyn MembershipHandle) -> bool {
+    /// A batch came; `room` tells whether the level has room for one more partition.
+    pub(crate) fn push(&self, batch: PartitionBatch, room: bool, handle: &dyn MembershipHandle) -> Pushed {
         let mut inbox = self.inbox();
         if !self.gate.is_open() || inbox.state == InboxState::Parked {
-            return false;
+            return Pushed::Kept;
+        }
+        if inbox.state == InboxState::Idle && !room {
+            inbox.step_aside(&self.assigned, handle);
+            return Pushed::Aside;
         }
         inbox.batches.push_back(batch);
         if inbox.batches.len() >= INBOX_BATCHES && !inbox.paused {
@@ -141,10 +157,21 @@ impl Lane {
             handle.pause(&self.assigned);
         }
         if inbox.state != InboxState::Idle {
-            return false;
+            return Pushed::Kept;
         }
         inbox.state = InboxState::Working;
-        true
+        Pushed::Start
+    }
+
+    /// There is room again: reading goes on where it stood.
+    pub(crate) fn call_in(&self, handle: &dyn MembershipHandle) {
+        let mut inbox = self.inbox();
+        if inbox.state == InboxState::Parked && self.gate.is_open() {
+            inbox.state = InboxState::Idle;
+            inbox.paused = false;
+            let offset = Offset(self.finished.load(Ordering::Acquire));
+            handle.resume(&self.assigned, ResumeFrom::Offset(offset));
+        }
     }
 
     /// The wait is over: reading goes on at `offset`, whose record has waited.
@@ -205,11 +232,21 @@ impl Lane {
         Some((batch, inbox.due.take()))
     }
 
+    /// Whether another batch is there.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.inbox().batches.is_empty()
+    }
+
     /// The worker ends here and will not be started by what comes: the record at hand has to wait.
     pub(crate) fn park(&self) {
         let mut inbox = self.inbox();
         inbox.batches.clear();
         inbox.state = InboxState::Parked;
+    }
+
+    /// The worker ends for others to have its room.
+    pub(crate) fn step_aside(&self, handle: &dyn MembershipHandle) {
+        self.inbox().step_aside(&self.assigned, handle);
     }
 
     /// The worker ends, whatever waits.
@@ -298,6 +335,15 @@ impl Lane {
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inbox {
+    fn step_aside(&mut self, assigned: &Assigned, handle: &dyn MembershipHandle) {
+        self.batches.clear();
+        self.state = InboxState::Parked;
+        self.paused = false;
+        handle.pause(assigned);
     }
 }
 

@@ -8,16 +8,60 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::harbor::pipeline::gate::Gate;
 
 /// The room of one level. Every level has its own, so that none can starve another.
+///
+/// ```text
+///   aside ──called in──► waiting ──enter──► at a place
+///     ▲  reads nothing     holds batches      handles them
+///     └──────────────── its turn is over ───────┘
+/// ```
+///
+/// A partition that waits for a place holds what was read of it, and that is taken from the bytes that the other levels
+/// could be read into. So only a few may wait; the others stand aside, paused, and are called in turn.
 #[derive(Debug)]
 pub(crate) struct Level {
     places: Arc<Semaphore>,
     waiting: AtomicUsize,
+    /// Partitions with a worker, waiting or at a place.
+    inside: AtomicUsize,
+    most_inside: usize,
+    aside: AtomicUsize,
 }
 
 impl Level {
     /// A level that handles this many partitions at once.
     pub(crate) fn new(concurrency: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(concurrency)), waiting: AtomicUsize::new(0) }
+        Self {
+            places: Arc::new(Semaphore::new(concurrency)),
+            waiting: AtomicUsize::new(0),
+            inside: AtomicUsize::new(0),
+            most_inside: concurrency.saturating_add(MOST_WAITING),
+            aside: AtomicUsize::new(0),
+        }
+    }
+
+    /// How many more partitions may hold what was read of them.
+    pub(crate) fn room_left(&self) -> usize {
+        self.most_inside.saturating_sub(self.inside.load(Ordering::Acquire))
+    }
+
+    /// A partition got a worker.
+    pub(crate) fn came_in(&self) {
+        self.inside.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Its worker ended.
+    pub(crate) fn went_out(&self) {
+        self.inside.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// This many partitions stand aside.
+    pub(crate) fn set_aside(&self, partitions: usize) {
+        self.aside.store(partitions, Ordering::Release);
+    }
+
+    /// Whether a partition stands aside.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.aside.load(Ordering::Acquire) > 0
     }
 
     /// Waits for a place, first come, first served. `None` when the partition's gate closed first.
@@ -58,6 +102,9 @@ impl Drop for Waiting<'_> {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+/// Partitions that may wait for a place with what was read of them in hand: enough that the next begins at once.
+const MOST_WAITING: usize = 4;
 
 #[cfg(test)]
 mod tests {

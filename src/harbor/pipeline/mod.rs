@@ -22,7 +22,7 @@ mod report;
 mod setup;
 mod worker;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ use crate::observe::StopReason;
 use crate::record::{Offset, TopicPartition};
 
 pub(crate) use deliver::Subscription;
-use lane::{Lane, LaneId};
+use lane::{Lane, LaneId, Pushed};
 use note::{Note, Stop};
 pub(crate) use setup::{Limits, Parts, RetryIf, Setup};
 pub(crate) use worker::Subscriber;
@@ -67,6 +67,10 @@ pub(crate) struct Pipeline {
     /// Lanes whose gate is closed and that are waited for, with the commits of theirs that failed since.
     closing: HashMap<LaneId, u32>,
     delays: DelayQueue<LaneId>,
+    /// Lanes that stand aside for want of room at their level, first come, first called.
+    aside: Vec<VecDeque<LaneId>>,
+    /// Lanes that were called in and of which nothing has come yet, and how long room is kept for them.
+    called: HashMap<LaneId, Instant>,
     committer: Committer<LaneId>,
     /// Lanes that have something to collect.
     touched: BTreeSet<LaneId>,
@@ -99,6 +103,8 @@ impl Pipeline {
         let (tell, notes) = mpsc::unbounded_channel();
         Self {
             committer: Committer::new(setup.limits.commit_gap),
+            aside: setup.rooms.iter().map(|_| VecDeque::new()).collect(),
+            called: HashMap::new(),
             setup,
             life,
             adapter,
@@ -157,6 +163,7 @@ impl Pipeline {
         }
         self.let_go_of_quiet();
         self.finish_revocations(now);
+        self.call_in(now);
         if self.committer.may_start(now.into_std()) {
             for id in std::mem::take(&mut self.touched) {
                 if let Some(lane) = self.lanes.get(&id) {
@@ -165,6 +172,35 @@ impl Pipeline {
             }
             self.start_commit(now);
         }
+    }
+
+    /// Calls in lanes that stand aside, where there is room.
+    fn call_in(&mut self, now: Instant) {
+        self.called.retain(|_, until| now < *until);
+        for level in 0..self.aside.len() {
+            if self.aside[level].is_empty() {
+                continue;
+            }
+            let room = &self.setup.rooms[level];
+            let on_level = |id: &&LaneId| self.lanes.get(id).is_some_and(|lane| lane.route.level as usize == level);
+            let called = self.called.keys().filter(on_level).count();
+            for _ in called..room.room_left() {
+                let Some(id) = self.aside[level].pop_front() else { break };
+                if let Some(lane) = self.lanes.get(&id) {
+                    lane.call_in(&*self.handle);
+                    self.called.insert(id, now + CALL_KEPT);
+                }
+            }
+            room.set_aside(self.aside[level].len());
+        }
+    }
+
+    /// A lane stands aside.
+    fn step_aside(&mut self, id: LaneId) {
+        let Some(lane) = self.lanes.get(&id).filter(|lane| lane.gate.is_open()) else { return };
+        let level = lane.route.level as usize;
+        self.aside[level].push_back(id);
+        self.setup.rooms[level].set_aside(self.aside[level].len());
     }
 
     fn start_commit(&mut self, now: Instant) {
@@ -220,6 +256,7 @@ impl Pipeline {
                 // What it left is looked at in `advance`.
                 Note::Ended => {}
                 Note::Parked(id, offset, wait) => self.park(id, offset, wait),
+                Note::Aside(id) => self.step_aside(id),
                 Note::Opened(id, offset) => self.open(id, offset),
                 Note::Stop(stop) => self.fail(*stop),
             }
@@ -317,8 +354,13 @@ impl Pipeline {
         }
         // What belongs to an earlier assignment is dropped: its records come again.
         let Some(lane) = self.lane_of(&batch.assigned).cloned() else { return };
-        if lane.push(batch, &*self.handle) {
-            Worker::start(&self.setup, &self.handle, lane);
+        // Room is kept for those that were called in before.
+        let kept = self.called.len() - usize::from(self.called.remove(&lane.id).is_some());
+        let room = self.setup.room(lane.route.level).room_left() > kept;
+        match lane.push(batch, room, &*self.handle) {
+            Pushed::Kept => {}
+            Pushed::Start => Worker::start(&self.setup, &self.handle, lane),
+            Pushed::Aside => self.step_aside(lane.id),
         }
     }
 
@@ -369,6 +411,7 @@ impl Pipeline {
             }
         }
         self.delays.forget(id);
+        self.called.remove(&id);
         self.committer.close(id);
         self.closing.remove(&id);
     }
@@ -446,7 +489,9 @@ impl Pipeline {
         let machines = [self.delays.poll_timeout(), self.committer.poll_timeout(!self.touched.is_empty())];
         let deadlines = self.revocations.iter().map(|revocation| revocation.deadline);
         let stopping = self.stopping.map(|stopping| stopping.deadline);
-        machines.into_iter().flatten().map(Instant::from_std).chain(deadlines).chain(stopping).min()
+        // Only where somebody waits for the room that is kept.
+        let kept = self.called.values().copied().filter(|_| self.aside.iter().any(|aside| !aside.is_empty()));
+        machines.into_iter().flatten().map(Instant::from_std).chain(deadlines).chain(stopping).chain(kept).min()
     }
 }
 
@@ -494,5 +539,7 @@ async fn until(wake: Option<Instant>) {
 const CRASH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Failed commits after which a partition that goes is let go uncommitted.
 const CLOSING_TRIES: u32 = 3;
+/// How long room is kept for a partition that was called in. If its records are gone, nothing of it comes.
+const CALL_KEPT: Duration = Duration::from_secs(1);
 /// Even a stop whose time is up tells the group that it goes: the others would wait a whole session for it.
 const SHORTEST_LEAVE: Duration = Duration::from_secs(1);

@@ -17,6 +17,8 @@ pub(crate) enum Note {
     Ended,
     /// The worker ended at a record that has still this long to wait.
     Parked(LaneId, Offset, Duration),
+    /// The worker ended for others to have its room.
+    Aside(LaneId),
     /// Ladder records without a group count from this offset on; deliveries may begin.
     Opened(LaneId, Offset),
     /// The consumer has to stop.
@@ -63,6 +65,8 @@ pub(crate) enum Halt {
     Closed,
     /// The record here has to wait this long.
     Parked(Offset, Duration),
+    /// Others are to have its room at the level.
+    Aside,
     /// The consumer has to stop; the record at hand stays uncommitted.
     Stop(Box<Stop>),
 }

@@ -18,6 +18,7 @@ use crate::harbor::failure::Failure;
 use crate::harbor::headers::{LadderHeaders, RetryBlock};
 use crate::harbor::pipeline::gate::Gate;
 use crate::harbor::pipeline::lane::Lane;
+use crate::harbor::pipeline::level::Level;
 use crate::harbor::pipeline::note::{Halt, Note, Settled};
 use crate::harbor::pipeline::report;
 use crate::harbor::pipeline::setup::Setup;
@@ -41,6 +42,8 @@ pub(crate) struct Worker {
     /// Whether anybody wants to know of each delivery.
     is_heard: bool,
     place: Option<OwnedSemaphorePermit>,
+    /// When it took its place.
+    entered: Instant,
     /// Records left before others get their turn.
     turn: u32,
     /// The record here has waited for its time already.
@@ -67,13 +70,15 @@ impl Worker {
             runner: Runner::new(setup),
             is_heard: setup.is_heard(),
             place: None,
+            entered: Instant::now(),
             turn: TURN_RECORDS,
             due: None,
         };
+        worker.room().came_in();
         tokio::spawn(async move {
-            let ending = Ending(Some(worker.lane.clone()));
+            let ending = Ending { setup: worker.setup.clone(), lane: worker.lane.clone(), is_told: false };
             let ended = worker.work().await;
-            ending.with(ended);
+            ending.with(ended, &*worker.handle);
         });
     }
 
@@ -83,6 +88,10 @@ impl Worker {
         while let Some((batch, due)) = self.lane.take(&*self.handle) {
             self.due = due.or(self.due);
             self.handle_batch(&batch).await?;
+            if self.room().is_crowded() && self.lane.has_more() {
+                self.lane.finish(batch.records.next_offset());
+                return Err(Halt::Aside);
+            }
             // Behind the last record may be deleted ones, which nothing else would ever commit past.
             self.lane.finish(batch.records.next_offset());
         }
@@ -165,6 +174,10 @@ impl Worker {
         None
     }
 
+    fn room(&self) -> &Level {
+        self.setup.room(self.lane.route.level)
+    }
+
     /// Whether the records are those of a retry topic.
     pub(super) fn is_on_ladder(&self) -> bool {
         self.lane.route.level > 0
@@ -200,7 +213,10 @@ impl Worker {
         }
         self.turn = TURN_RECORDS;
         self.runner.turn_since = None;
-        if self.setup.room(self.lane.route.level).is_contended() {
+        if self.room().is_crowded() && self.entered.elapsed() >= LONGEST_STAY {
+            return Err(Halt::Aside);
+        }
+        if self.room().is_contended() {
             self.place = None;
             self.enter().await?;
         }
@@ -212,6 +228,7 @@ impl Worker {
     /// Takes a place at the level.
     async fn enter(&mut self) -> Result<(), Halt> {
         self.place = self.setup.room(self.lane.route.level).enter(&self.lane.gate).await;
+        self.entered = Instant::now();
         if self.place.is_some() { Ok(()) } else { Err(Halt::Closed) }
     }
 
@@ -246,7 +263,7 @@ impl Worker {
     #[inline]
     fn turn_over_if_long(&mut self) {
         if let Some(since) = self.runner.turn_since
-            && self.setup.room(self.lane.route.level).is_contended()
+            && self.room().is_contended()
             && since.elapsed() >= TURN_TIME
         {
             self.turn = 0;
@@ -408,11 +425,15 @@ where
 }
 
 /// Tells the driver that the worker ended, even if it ends by a panic of its own.
-struct Ending(Option<Arc<Lane>>);
+struct Ending {
+    setup: Arc<Setup>,
+    lane: Arc<Lane>,
+    is_told: bool,
+}
 
 impl Ending {
-    fn with(mut self, ended: Result<(), Halt>) {
-        let Some(lane) = self.0.take() else { return };
+    fn with(mut self, ended: Result<(), Halt>, handle: &dyn MembershipHandle) {
+        let lane = &self.lane;
         match ended {
             // The lane let it go, and may have another worker by now.
             Ok(()) => {}
@@ -421,22 +442,27 @@ impl Ending {
                 lane.park();
                 lane.tell(Note::Parked(lane.id, offset, wait));
             }
+            Err(Halt::Aside) => {
+                lane.step_aside(handle);
+                lane.tell(Note::Aside(lane.id));
+            }
             Err(Halt::Stop(stop)) => {
                 lane.stand_down();
                 lane.tell(Note::Stop(stop));
             }
         }
-        lane.tell(Note::Ended);
+        self.is_told = true;
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if let Some(lane) = self.0.take() {
-            lane.stand_down();
-            lane.tell(Note::Stop(report::worker_died(&lane)));
-            lane.tell(Note::Ended);
+        if !self.is_told {
+            self.lane.stand_down();
+            self.lane.tell(Note::Stop(report::worker_died(&self.lane)));
         }
+        self.setup.room(self.lane.route.level).went_out();
+        self.lane.tell(Note::Ended);
     }
 }
 
@@ -445,3 +471,5 @@ impl Drop for Ending {
 const TURN_RECORDS: u32 = 256;
 /// The same as a time, for handlers that wait.
 const TURN_TIME: Duration = Duration::from_millis(50);
+/// How long a worker stays at a batch while partitions stand aside. The rest of the batch is read anew, so not too short.
+const LONGEST_STAY: Duration = Duration::from_secs(1);
