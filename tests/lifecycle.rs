@@ -2,10 +2,12 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use kafka_harbor::adapter::memory::{Call, MemoryBroker};
-use kafka_harbor::harbor::{ConsumerStatus, Context, Failure, HarborError, HarborStatus, code};
+use kafka_harbor::adapter::Adapter;
+use kafka_harbor::adapter::memory::{Call, MemoryAdapter, MemoryBroker};
+use kafka_harbor::harbor::{ConsumerStatus, Context, Failure, Harbor, HarborError, HarborStatus, Text, code};
 use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::error_code::ErrorCode;
@@ -254,15 +256,55 @@ async fn mistakes_are_all_told_when_building_and_by_name() {
 
 #[tokio::test(start_paused = true)]
 async fn a_membership_that_ends_by_itself_is_a_crash() {
+    let broker = MemoryBroker::new();
+    broker.create_topic("orders", 1).unwrap();
+    let adapter: Arc<dyn Adapter> = Arc::new(MemoryAdapter::new(&broker));
+    let harbor = Harbor::builder("orders-service", adapter.clone()).serializer(Text).build().unwrap();
+    let consumer =
+        harbor.consumer(GROUP).dead_letters(false).from_beginning(true).subscribe("orders", nothing).build().unwrap();
+    consumer.start().await.unwrap();
+    send(&broker, vec![Record::new("orders", "tea")]).await;
+    settle().await;
+    // Somebody closes the adapter beneath.
+    adapter.close(Duration::from_secs(1)).await.unwrap();
+    assert_eq!(within("the crash", consumer.stopped()).await, Some(StopReason::Crash));
+    assert_eq!(broker.committed(GROUP, "orders", 0).unwrap().0, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clean_shutdown_leaves_no_task_and_so_no_timer() {
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let port = Port::new();
+    let consumer = port
+        .consumer()
+        .retry_levels(["60s"])
+        .subscribe("orders", async |order: String| {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            if order == "bad" { fails() } else { Ok(()) }
+        })
+        .build()
+        .unwrap();
+    consumer.start().await.unwrap();
+    port.publish("orders", &["bad", "good"]).await;
+    settle().await;
+    port.harbor.enable_signal_handlers("5s").unwrap();
+    assert!(tasks() > before);
+    port.harbor.shutdown(Duration::from_secs(30)).await.unwrap();
+    settle().await;
+    assert_eq!(tasks(), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_goes_is_not_the_end() {
     let port = Port::new();
     let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
     consumer.start().await.unwrap();
     port.publish("orders", &["tea"]).await;
     port.drained(&["orders"]).await;
-    // Somebody closes the adapter beneath.
     port.broker.delete_topic("orders").unwrap();
     settle().await;
-    assert_eq!(consumer.status(), ConsumerStatus::Running, "a topic that goes is not the end");
+    assert_eq!(consumer.status(), ConsumerStatus::Running);
     consumer.stop(Duration::from_secs(1)).await.unwrap();
 }
 

@@ -43,12 +43,12 @@ where
         block: Option<RetryBlock>,
     ) -> Result<(), Halt> {
         let started = worker.started();
-        let Worker { setup, lane, source, cancel, runner, .. } = worker;
+        let Worker { setup, lane, cancel, runner, .. } = worker;
         let record = &delivery.record;
         let attempt = setup.attempt(lane.route.level, block.as_ref());
         let span = DeliverySpan {
-            topic: &source.partition.topic,
-            partition: source.partition.partition,
+            topic: &lane.assigned.partition.topic,
+            partition: lane.assigned.partition.partition,
             offset: record.offset,
             group: &setup.group,
             attempt,
@@ -57,7 +57,7 @@ where
         let span = span.open(|| setup.correlation_id(record), original);
         let ended = {
             let cancel = &*cancel;
-            let context = || Context::new(source, delivery.batch, record, attempt, block.clone(), cancel);
+            let context = || Context::new(&lane.source, delivery.batch, record, attempt, block.clone(), cancel);
             let work = pin!(async {
                 // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
                 let payload = read(&*self.deserializer, &plan.topic, record.value, &setup.classifiers).await?;
@@ -68,8 +68,8 @@ where
         worker.renew_signal();
         match ended {
             Ended::Done => {
-                let after = worker.processed(&delivery, started);
-                worker.after(after, delivery.record.offset).await
+                worker.processed(&delivery, started);
+                worker.settled(delivery.record.offset).await
             }
             Ended::Failed(failure) => worker.failed(plan, delivery, block, failure, started).await,
             Ended::Cut => Err(Halt::Closed),

@@ -17,7 +17,7 @@ use crate::harbor::pipeline::lane::Lane;
 use crate::harbor::pipeline::note::{Halt, Moved, Note, Settled, Stop};
 use crate::harbor::pipeline::report;
 use crate::harbor::pipeline::setup::Setup;
-use crate::harbor::pipeline::worker::{After, Delivery, Worker};
+use crate::harbor::pipeline::worker::{Delivery, Worker};
 use crate::harbor::settle::{Disposition, Place, settle};
 use crate::harbor::topology::Plan;
 use crate::observe::{FailureOutcome, ProduceKind, StopReason};
@@ -122,15 +122,15 @@ impl Worker {
             timestamp: None,
         };
         let kind = if moved.level.is_some() { ProduceKind::Retry } else { ProduceKind::DeadLetter };
-        self.lane.hop_left(offset, Settled::Moved(Box::new(moved)));
+        let waiting = self.lane.hop_left(offset, Settled::Moved(Box::new(moved)));
+        self.bound_outcomes(waiting);
         self.lane.finish(offset.next());
         let mut hop = Box::pin(publish(self.setup.clone(), self.lane.clone(), offset, record, kind));
         // Polled here once, so that the hops of a partition reach the publisher in their order.
         if poll_fn(|cx| Poll::Ready(hop.as_mut().poll(cx))).await.is_pending() {
             tokio::spawn(hop);
         }
-        let after = if self.setup.commit_each { After::Settled } else { After::Next };
-        self.after(after, offset).await
+        self.settled(offset).await
     }
 
     /// What the consumer's predicate says of a failure.

@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, mpsc};
 
 use crate::adapter::{Assigned, Assignment, MembershipHandle, PartitionBatch, ResumeFrom};
 use crate::harbor::commit::Tracker;
+use crate::harbor::context::Source;
 use crate::harbor::pipeline::gate::Gate;
 use crate::harbor::pipeline::note::{Note, Settled};
 use crate::harbor::topology::Route;
@@ -28,6 +29,8 @@ pub(crate) struct Lane {
     pub(crate) id: LaneId,
     pub(crate) assigned: Assigned,
     pub(crate) route: Route,
+    /// What the contexts of its records share.
+    pub(crate) source: Arc<Source>,
     pub(crate) gate: Gate,
     /// Ladder records that name no group count from here on; see [`Lane::count_unnamed_from`].
     unnamed_from: AtomicI64,
@@ -92,12 +95,19 @@ struct Ledger {
 }
 
 impl Lane {
-    pub(crate) fn new(id: LaneId, assignment: &Assignment, route: Route, notes: mpsc::UnboundedSender<Note>) -> Self {
+    pub(crate) fn new(
+        id: LaneId,
+        assignment: &Assignment,
+        route: Route,
+        source: Arc<Source>,
+        notes: mpsc::UnboundedSender<Note>,
+    ) -> Self {
         let position = assignment.position;
         Self {
             id,
             assigned: assignment.assigned.clone(),
             route,
+            source,
             gate: Gate::new(),
             unnamed_from: AtomicI64::new(i64::MIN),
             inbox: Mutex::new(Inbox { batches: VecDeque::new(), state: InboxState::Idle, paused: false, due: None }),
@@ -270,11 +280,13 @@ impl Lane {
         ledger.outcomes.len()
     }
 
-    /// The record at `offset` leaves for another topic. To be called before [`Self::finish`] passes it.
-    pub(crate) fn hop_left(&self, offset: Offset, outcome: Settled) {
+    /// The record at `offset` leaves for another topic. To be called before [`Self::finish`] passes it. Returns how
+    /// many outcomes wait to be told.
+    pub(crate) fn hop_left(&self, offset: Offset, outcome: Settled) -> usize {
         let mut ledger = self.ledger();
         ledger.tracker.hop_left(offset);
         ledger.outcomes.push_back((offset, outcome));
+        ledger.outcomes.len()
     }
 
     /// The hop of the record at `offset` was acknowledged.

@@ -313,7 +313,7 @@ impl Pipeline {
             }
             let id = LaneId(self.lanes_so_far);
             self.lanes_so_far += 1;
-            let lane = Arc::new(Lane::new(id, assignment, route, self.tell.clone()));
+            let lane = Arc::new(Lane::new(id, assignment, route, self.setup.source(partition), self.tell.clone()));
             let on_ladder = lane.route.level > 0;
             let first_commit = assignment.committed.is_none() && (on_ladder || self.setup.starts_at_the_end);
             if first_commit {

@@ -13,7 +13,6 @@ use tracing::Span;
 
 use crate::adapter::{BoxFuture, MembershipHandle, PartitionBatch, RecordSetCursor};
 use crate::harbor::cancel::CancelSignal;
-use crate::harbor::context::Source;
 use crate::harbor::failure::Failure;
 use crate::harbor::headers::{LadderHeaders, RetryBlock};
 use crate::harbor::pipeline::gate::Gate;
@@ -35,15 +34,16 @@ pub(crate) struct Worker {
     pub(super) setup: Arc<Setup>,
     pub(super) handle: Arc<dyn MembershipHandle>,
     pub(super) lane: Arc<Lane>,
-    pub(super) source: Arc<Source>,
     /// The signal of the deliveries to come; renewed once it has fired.
     pub(super) cancel: CancelSignal,
     pub(super) runner: Runner,
     /// Whether anybody wants to know of each delivery.
     is_heard: bool,
+    /// Whether too much waits to be told for the next delivery to begin.
+    must_tell: bool,
     place: Option<OwnedSemaphorePermit>,
-    /// When it took its place.
-    entered: Instant,
+    /// Since when it holds what was read.
+    began: Instant,
     /// Records left before others get their turn.
     turn: u32,
     /// The record here has waited for its time already.
@@ -60,17 +60,16 @@ pub(crate) struct Delivery<'a> {
 impl Worker {
     /// Starts a worker of a lane that has just become working.
     pub(crate) fn start(setup: &Arc<Setup>, handle: &Arc<dyn MembershipHandle>, lane: Arc<Lane>) {
-        let source = setup.source(&lane.assigned.partition);
         let mut worker = Self {
             setup: setup.clone(),
             handle: handle.clone(),
             lane,
-            source,
             cancel: CancelSignal::new(),
             runner: Runner::new(setup),
             is_heard: setup.is_heard(),
+            must_tell: false,
             place: None,
-            entered: Instant::now(),
+            began: Instant::now(),
             turn: TURN_RECORDS,
             due: None,
         };
@@ -137,7 +136,7 @@ impl Worker {
     /// Whether [`Self::next_turn`] is to be awaited before the next record is read.
     #[inline]
     pub(super) fn turn_is_over(&self) -> bool {
-        self.turn == 0 || !self.lane.gate.is_open()
+        self.turn == 0 || self.must_tell || !self.lane.gate.is_open()
     }
 
     /// The next record of the batch.
@@ -168,7 +167,8 @@ impl Worker {
         }
         if self.is_heard {
             let group = headers.group.and_then(|group| std::str::from_utf8(group).ok()).map(Into::into);
-            self.lane.record(record.offset, Settled::Skipped { group });
+            let waiting = self.lane.record(record.offset, Settled::Skipped { group });
+            self.bound_outcomes(waiting);
         }
         self.lane.finish(record.offset.next());
         None
@@ -194,7 +194,8 @@ impl Worker {
             return Ok(());
         }
         let setup = self.setup.clone();
-        let Some(_held) = setup.hold_for(wait) else {
+        let held = if self.room().is_crowded() { None } else { setup.hold_for(wait) };
+        let Some(_held) = held else {
             return Err(Halt::Parked(record.offset, wait));
         };
         // A place held while waiting would be taken from those that could run.
@@ -208,12 +209,16 @@ impl Worker {
 
     /// The turn is over, or the gate closed.
     pub(super) async fn next_turn(&mut self) -> Result<(), Halt> {
+        if self.must_tell && !self.lane.outcomes_below(self.setup.limits.outcomes).await {
+            return Err(Halt::Closed);
+        }
+        self.must_tell = false;
         if !self.lane.gate.is_open() {
             return Err(Halt::Closed);
         }
         self.turn = TURN_RECORDS;
         self.runner.turn_since = None;
-        if self.room().is_crowded() && self.entered.elapsed() >= LONGEST_STAY {
+        if self.room().is_crowded() && self.began.elapsed() >= LONGEST_STAY {
             return Err(Halt::Aside);
         }
         if self.room().is_contended() {
@@ -228,42 +233,38 @@ impl Worker {
     /// Takes a place at the level.
     async fn enter(&mut self) -> Result<(), Halt> {
         self.place = self.setup.room(self.lane.route.level).enter(&self.lane.gate).await;
-        self.entered = Instant::now();
         if self.place.is_some() { Ok(()) } else { Err(Halt::Closed) }
     }
 
     /// A delivery succeeded.
     #[inline]
-    pub(super) fn processed(&mut self, delivery: &Delivery<'_>, started: Option<Instant>) -> After {
+    pub(super) fn processed(&mut self, delivery: &Delivery<'_>, started: Option<Instant>) {
         let offset = delivery.record.offset;
-        let mut after = if self.setup.commit_each { After::Settled } else { After::Next };
         if let Some(started) = started {
             let correlation_id = self.setup.correlation_id(&delivery.record).map(Into::into);
             let waiting = self.lane.record(offset, Settled::Processed { took: started.elapsed(), correlation_id });
-            if waiting >= self.setup.limits.outcomes && after == After::Next {
-                after = After::Told;
-            }
+            self.bound_outcomes(waiting);
         }
         self.lane.finish(offset.next());
         self.turn_over_if_long();
-        after
     }
 
-    /// What has to happen before the partition's next delivery.
-    pub(super) async fn after(&mut self, after: After, offset: Offset) -> Result<(), Halt> {
-        let on = match after {
-            After::Next => true,
-            After::Settled => self.lane.settled(offset.next()).await,
-            After::Told => self.lane.outcomes_below(self.setup.limits.outcomes).await,
-        };
-        if on { Ok(()) } else { Err(Halt::Closed) }
+    /// This many outcomes wait to be told.
+    pub(super) fn bound_outcomes(&mut self, waiting: usize) {
+        self.must_tell = waiting >= self.setup.limits.outcomes;
+    }
+
+    /// Where each is committed before the next: waits until the commit that covers this one has ended.
+    #[inline]
+    pub(super) async fn settled(&mut self, offset: Offset) -> Result<(), Halt> {
+        if !self.setup.commit_each || self.lane.settled(offset.next()).await { Ok(()) } else { Err(Halt::Closed) }
     }
 
     /// Ends the turn early where handlers wait for long and other partitions wait for them.
     #[inline]
     fn turn_over_if_long(&mut self) {
         if let Some(since) = self.runner.turn_since
-            && self.room().is_contended()
+            && (self.room().is_contended() || self.room().is_crowded())
             && since.elapsed() >= TURN_TIME
         {
             self.turn = 0;
@@ -283,17 +284,6 @@ impl Worker {
             self.cancel = CancelSignal::new();
         }
     }
-}
-
-/// What has to happen before a partition's next delivery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum After {
-    /// Nothing.
-    Next,
-    /// The commit that covers this one has ended: `commit = each`.
-    Settled,
-    /// Somebody has to be told of what waits to be told.
-    Told,
 }
 
 /// Handles the records of one subscription. Implemented for a handler with its payload, so that its future is
