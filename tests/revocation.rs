@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_harbor::adapter::memory::MemoryBroker;
 use kafka_harbor::harbor::{Context, Failure};
+use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::Record;
 use support::{GROUP, Port, Seen, fails, send, settle, until};
 use tokio::sync::Semaphore;
@@ -215,4 +217,96 @@ async fn work_moves_to_a_member_that_joins_and_nothing_is_lost_or_doubled() {
     runs.sort();
     runs.dedup();
     assert_eq!(runs.len(), 5 * 120 + 5 * 12);
+}
+
+#[test]
+fn whatever_happens_every_record_ends_in_its_place() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let broker = MemoryBroker::new();
+        broker.create_topic("orders", 6).unwrap();
+        let port = Port::on(broker);
+        let seen = Seen::default();
+        let build = |port: &Port| {
+            let seen = seen.clone();
+            port.consumer()
+                .concurrency(2)
+                .max_processing_time("5s")
+                .cancel_grace("50ms")
+                .retry_levels(["30ms", "1ms"])
+                .subscribe("orders", move |order: String, context: Context| {
+                    let seen = seen.clone();
+                    async move {
+                        if order.ends_with('3') {
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
+                        if order.ends_with('7') || (order.ends_with('5') && context.attempt() == 1) {
+                            return fails();
+                        }
+                        seen.add(order);
+                        Ok(())
+                    }
+                })
+                .build()
+                .unwrap()
+        };
+        let mut members = Vec::new();
+        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut sent = 0;
+        for round in 0..120 {
+            if members.len() < 3 {
+                let member = Port::on(port.broker.clone());
+                let consumer = build(&member);
+                consumer.start().await.unwrap();
+                members.push((member, consumer));
+            }
+            let records = (sent..sent + 50).map(|n| Record::new("orders", n.to_string()).with_key(n.to_string()));
+            send(&port.broker, records.collect()).await;
+            sent += 50;
+            let topic = ["orders", "orders-retry-1", "orders-retry-2"][random.below(3)];
+            let partition = i32::try_from(random.below(6)).unwrap();
+            match random.below(7) {
+                0 => port.broker.revoke(GROUP, topic, partition),
+                1 => port.broker.lose(GROUP, topic, partition),
+                2 => {
+                    let ids = port.broker.members(GROUP);
+                    port.broker.expire_session(GROUP, ids[random.below(ids.len())]);
+                }
+                3 => port.broker.fail_commits(GROUP, 2, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, true),
+                4 => port.broker.lose_next_acknowledgement("orders-retry-1"),
+                5 => port.broker.slow_next_produce("orders-dlq", Duration::from_millis(20)),
+                _ => {
+                    let (_, leaving) = members.remove(random.below(members.len()));
+                    leaving.stop(Duration::from_secs(10)).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(random.below(8) as u64)).await;
+        }
+        port.broker.clear_faults();
+        let topics = ["orders", "orders-retry-1", "orders-retry-2"];
+        let drained = tokio::time::timeout(Duration::from_secs(60), port.broker.when_drained(GROUP, &topics)).await;
+        drained.expect("it comes to rest").unwrap();
+        for (member, consumer) in members {
+            assert_eq!(consumer.status(), kafka_harbor::harbor::ConsumerStatus::Running);
+            member.harbor.shutdown(Duration::from_secs(10)).await.unwrap();
+        }
+        let handled: HashSet<_> = seen.all().into_iter().collect();
+        let dead: HashSet<_> = port.values("orders-dlq").into_iter().collect();
+        for n in 0..sent {
+            let (n, fails) = (n.to_string(), n % 10 == 7);
+            assert_eq!((handled.contains(&n), dead.contains(&n)), (!fails, fails), "record {n}");
+        }
+    });
+}
+
+/// Marsaglia's xorshift: the same numbers in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
 }
