@@ -277,7 +277,10 @@ fn whatever_happens_every_record_ends_in_its_place() {
                 5 => port.broker.slow_next_produce("orders-dlq", Duration::from_millis(20)),
                 _ => {
                     let (_, leaving) = members.remove(random.below(members.len()));
-                    leaving.stop(Duration::from_secs(10)).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+                    leaving
+                        .stop(Duration::from_secs(10))
+                        .await
+                        .unwrap_or_else(|error| panic!("round {round}: {error}"));
                 }
             }
             tokio::time::sleep(Duration::from_millis(random.below(8) as u64)).await;
