@@ -27,3 +27,8 @@ pub mod harbor;
 
 #[cfg(feature = "testing")]
 pub mod testing;
+
+/// The examples of the README are tests.
+#[cfg(all(doctest, feature = "kafka"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
