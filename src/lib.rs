@@ -31,4 +31,4 @@ pub mod testing;
 /// The examples of the README are tests.
 #[cfg(all(doctest, feature = "kafka"))]
 #[doc = include_str!("../README.md")]
-mod readme {}
+pub struct Readme;

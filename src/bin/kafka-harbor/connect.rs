@@ -29,7 +29,9 @@ impl ConnectArgs {
     }
 
     pub(crate) fn client(&self) -> Result<Client, Failure> {
-        Ok(Client::builder(self.bootstrap()?.split(',').map(str::trim)).client_id(&self.client_id).build()?)
+        // A broker that does not answer leaves time to ask another one.
+        let client = Client::builder(self.bootstrap()?.split(',').map(str::trim)).client_id(&self.client_id);
+        Ok(client.request_timeout(self.timeout() / 2).build()?)
     }
 
     pub(crate) fn timeout(&self) -> Duration {

@@ -68,8 +68,9 @@ impl From<Reset> for OffsetReset {
 pub(crate) async fn run(args: ConsumeArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
     let client = connect.client()?;
     let session = Duration::from_millis(args.session_ms);
+    let throw_away = args.group.is_none().then(throw_away_group);
     let mut builder = client
-        .consumer(args.group.clone().unwrap_or_else(throw_away_group))
+        .consumer(throw_away.as_ref().or(args.group.as_ref()).map(String::as_str).unwrap_or_default())
         .session_timeout(session)
         .heartbeat_interval((session / 3).min(Duration::from_secs(3)))
         .interop_node(args.interop_node);
@@ -90,6 +91,10 @@ pub(crate) async fn run(args: ConsumeArgs, connect: &ConnectArgs, output: Output
         owned: Vec::new(),
     };
     let ended = printer.print(consumer, connect.timeout()).await;
+    if let Some(group) = throw_away {
+        // Left behind it would only be listed until the broker forgets it, so a failure is not told.
+        drop(client.admin().with_timeout(connect.timeout()).delete_groups(&[group]).await);
+    }
     let reason = ended?;
     output.event("done", json!({ "reason": reason }), || None)?;
     Ok(())

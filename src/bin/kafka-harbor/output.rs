@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use kafka_harbor::record::{RecordView, TopicPartition};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Where results go, and in which form.
 #[derive(Debug, Clone, Copy)]
@@ -27,14 +27,13 @@ impl Output {
     pub(crate) fn event(self, event: &str, fields: Value, text: impl FnOnce() -> Option<String>) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            let mut line = Map::new();
-            line.insert("event".to_owned(), json!(event));
-            line.insert("at".to_owned(), json!(now_ms()));
+            write!(out, "{{\"event\":{},\"at\":{}", json!(event), now_ms())?;
             if let Value::Object(fields) = fields {
-                line.extend(fields);
+                for (name, value) in fields {
+                    write!(out, ",{}:{value}", json!(name))?;
+                }
             }
-            serde_json::to_writer(&mut out, &line)?;
-            out.write_all(b"\n")?;
+            out.write_all(b"}\n")?;
         } else if let Some(text) = text() {
             writeln!(out, "{text}")?;
         }

@@ -53,11 +53,12 @@ impl From<Compression> for Codec {
 
 pub(crate) async fn run(args: ProduceArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
     let client = connect.client()?;
+    let linger = Duration::from_millis(args.linger_ms);
     let producer = client
         .producer()
-        .linger(Duration::from_millis(args.linger_ms))
+        .linger(linger)
         .compression(Codec::from(args.compression))
-        .delivery_timeout(connect.timeout())
+        .delivery_timeout(connect.timeout() + linger)
         .max_block(connect.timeout())
         .build()?;
     let mut told = Told { topic: &args.topic, output, written: 0, failed: 0, unreachable: false, last: Instant::now() };

@@ -40,7 +40,7 @@ use crate::error::WriteOutcome;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{NodeId, Topic, TopicPartition};
 
-pub(crate) use self::buffer::{AppendError, Appended, PartitionBuffer, Signal, Spares, lock};
+pub(crate) use self::buffer::{AppendError, PartitionBuffer, Signal, Spares, lock};
 pub use self::error::{ProduceError, ProduceErrorKind, SharedError};
 pub(crate) use self::flush::FlushId;
 pub(crate) use self::identity::ProducerId;
