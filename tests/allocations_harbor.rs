@@ -1,5 +1,7 @@
 //! What a delivery allocates, counted: between batch and handler nothing.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What is committed and when, and what is told of it.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::sync::Arc;

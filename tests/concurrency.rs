@@ -1,5 +1,7 @@
 //! Who is handled when: partitions at once, levels apart, turns.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::sync::Arc;

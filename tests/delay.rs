@@ -1,5 +1,7 @@
 //! The waits of retry levels.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::time::Duration;

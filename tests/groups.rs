@@ -1,5 +1,7 @@
 //! Ladders that are shared, and ladders that are new.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The way of a record that fails: retry levels, dead letters, and what it carries along.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,7 @@
 //! Starting, stopping, shutting down: at every moment.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Partitions that go, and come back.
 
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
 mod support;
 
 use std::collections::HashSet;

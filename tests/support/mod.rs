@@ -1,6 +1,7 @@
 //! What the framework's tests share: a harbor over the broker in memory, and ears for its events.
 
 #![allow(dead_code, reason = "each test binary uses its part of this")]
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};

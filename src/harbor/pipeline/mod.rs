@@ -12,6 +12,7 @@
 //! the workers carry it out. The driver alone opens and closes lanes, so a timer that fires while its
 //! partition goes finds no lane.
 
+mod aside;
 mod deliver;
 mod gate;
 mod hop;
@@ -22,7 +23,7 @@ mod report;
 mod setup;
 mod worker;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -42,6 +43,7 @@ use crate::harbor::lifecycle::{Ending, Lifecycle, StopRequest};
 use crate::observe::StopReason;
 use crate::record::{Offset, TopicPartition};
 
+use aside::Aside;
 pub(crate) use deliver::Subscription;
 use lane::{Lane, LaneId, Pushed};
 use note::{Note, Stop};
@@ -67,10 +69,8 @@ pub(crate) struct Pipeline {
     /// Lanes whose gate is closed and that are waited for, with the commits of theirs that failed since.
     closing: HashMap<LaneId, u32>,
     delays: DelayQueue<LaneId>,
-    /// Lanes that stand aside for want of room at their level, first come, first called.
-    aside: Vec<VecDeque<LaneId>>,
-    /// Lanes that were called in and of which nothing has come yet, and how long room is kept for them.
-    called: HashMap<LaneId, Instant>,
+    /// Of each level, the lanes that stand aside.
+    aside: Vec<Aside<LaneId>>,
     committer: Committer<LaneId>,
     /// Lanes that have something to collect.
     touched: BTreeSet<LaneId>,
@@ -103,8 +103,7 @@ impl Pipeline {
         let (tell, notes) = mpsc::unbounded_channel();
         Self {
             committer: Committer::new(setup.limits.commit_gap),
-            aside: setup.rooms.iter().map(|_| VecDeque::new()).collect(),
-            called: HashMap::new(),
+            aside: setup.rooms.iter().map(|_| Aside::new()).collect(),
             setup,
             life,
             adapter,
@@ -176,22 +175,13 @@ impl Pipeline {
 
     /// Calls in lanes that stand aside, where there is room.
     fn call_in(&mut self, now: Instant) {
-        self.called.retain(|_, until| now < *until);
-        for level in 0..self.aside.len() {
-            if self.aside[level].is_empty() {
-                continue;
-            }
-            let room = &self.setup.rooms[level];
-            let on_level = |id: &&LaneId| self.lanes.get(id).is_some_and(|lane| lane.route.level as usize == level);
-            let called = self.called.keys().filter(on_level).count();
-            for _ in called..room.room_left() {
-                let Some(id) = self.aside[level].pop_front() else { break };
+        for (aside, room) in self.aside.iter_mut().zip(&self.setup.rooms) {
+            while let Some(id) = aside.poll_call(now.into_std(), room.room_left()) {
                 if let Some(lane) = self.lanes.get(&id) {
                     lane.call_in(&*self.handle);
-                    self.called.insert(id, now + CALL_KEPT);
                 }
             }
-            room.set_aside(self.aside[level].len());
+            room.set_aside(aside.len());
         }
     }
 
@@ -199,7 +189,7 @@ impl Pipeline {
     fn step_aside(&mut self, id: LaneId) {
         let Some(lane) = self.lanes.get(&id).filter(|lane| lane.gate.is_open()) else { return };
         let level = lane.route.level as usize;
-        self.aside[level].push_back(id);
+        self.aside[level].push(id);
         self.setup.rooms[level].set_aside(self.aside[level].len());
     }
 
@@ -323,11 +313,9 @@ impl Pipeline {
             } else {
                 self.committer.open(id, Some(assignment.position));
             }
-            if assignment.committed.is_none() {
-                if on_ladder && self.adapter.capabilities().offsets {
-                    lane.hold();
-                    unknown.push((lane.clone(), assignment.position));
-                }
+            if assignment.committed.is_none() && on_ladder && self.adapter.capabilities().offsets {
+                lane.hold();
+                unknown.push((lane.clone(), assignment.position));
             }
             self.by_partition.insert(partition.clone(), id);
             self.lanes.insert(id, lane);
@@ -354,9 +342,8 @@ impl Pipeline {
         }
         // What belongs to an earlier assignment is dropped: its records come again.
         let Some(lane) = self.lane_of(&batch.assigned).cloned() else { return };
-        // Room is kept for those that were called in before.
-        let kept = self.called.len() - usize::from(self.called.remove(&lane.id).is_some());
-        let room = self.setup.room(lane.route.level).room_left() > kept;
+        let level = lane.route.level as usize;
+        let room = self.aside[level].has_room(lane.id, self.setup.rooms[level].room_left());
         match lane.push(batch, room, &*self.handle) {
             Pushed::Kept => {}
             Pushed::Start => Worker::start(&self.setup, &self.handle, lane),
@@ -398,6 +385,7 @@ impl Pipeline {
         if let Some(lane) = self.lanes.get(&id) {
             lane.gate.close();
             self.delays.forget(id);
+            self.aside[lane.route.level as usize].forget(id);
             self.closing.entry(id).or_default();
         }
     }
@@ -406,12 +394,12 @@ impl Pipeline {
     fn cut(&mut self, id: LaneId) {
         if let Some(lane) = self.lanes.remove(&id) {
             lane.gate.cut();
+            self.aside[lane.route.level as usize].forget(id);
             if self.by_partition.get(&lane.assigned.partition) == Some(&id) {
                 self.by_partition.remove(&lane.assigned.partition);
             }
         }
         self.delays.forget(id);
-        self.called.remove(&id);
         self.committer.close(id);
         self.closing.remove(&id);
     }
@@ -489,9 +477,9 @@ impl Pipeline {
         let machines = [self.delays.poll_timeout(), self.committer.poll_timeout(!self.touched.is_empty())];
         let deadlines = self.revocations.iter().map(|revocation| revocation.deadline);
         let stopping = self.stopping.map(|stopping| stopping.deadline);
-        // Only where somebody waits for the room that is kept.
-        let kept = self.called.values().copied().filter(|_| self.aside.iter().any(|aside| !aside.is_empty()));
-        machines.into_iter().flatten().map(Instant::from_std).chain(deadlines).chain(stopping).chain(kept).min()
+        let aside = self.aside.iter().filter_map(Aside::poll_timeout);
+        let machines = machines.into_iter().flatten().chain(aside).map(Instant::from_std);
+        machines.chain(deadlines).chain(stopping).min()
     }
 }
 
@@ -539,7 +527,5 @@ async fn until(wake: Option<Instant>) {
 const CRASH_TIMEOUT: Duration = Duration::from_secs(30);
 /// Failed commits after which a partition that goes is let go uncommitted.
 const CLOSING_TRIES: u32 = 3;
-/// How long room is kept for a partition that was called in. If its records are gone, nothing of it comes.
-const CALL_KEPT: Duration = Duration::from_secs(1);
 /// Even a stop whose time is up tells the group that it goes: the others would wait a whole session for it.
 const SHORTEST_LEAVE: Duration = Duration::from_secs(1);
