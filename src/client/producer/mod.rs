@@ -12,6 +12,7 @@
 mod chunk;
 mod config;
 mod driver;
+mod line;
 mod table;
 mod ticket;
 mod wire;
@@ -20,13 +21,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use self::chunk::{Chunk, Progress, Refusal};
 use self::config::ProducerConfig;
 use self::driver::Driver;
+use self::line::Lines;
 use self::table::{Slot, TopicTable};
 use crate::client::{ClientError, Cluster, deadline_in, now};
 use crate::error::WriteOutcome;
@@ -77,6 +79,7 @@ impl Producer {
             cluster,
             tables: RwLock::default(),
             waiting: AtomicUsize::new(0),
+            lines: Lines::default(),
             inbox: Mutex::default(),
             wake: Notify::new(),
             spares: Arc::default(),
@@ -100,7 +103,8 @@ impl Producer {
     /// Waits only while its topic's partitions are not known, or buffer memory is used up.
     ///
     /// # Ordering
-    /// Records of one partition are written in the order in which these calls return.
+    /// Records of one partition are written in the order in which these calls return. Calls for one topic return in the order in
+    /// which they were first polled, those that have to wait too.
     ///
     /// # Errors
     /// When it could not be queued. It is not written then.
@@ -235,16 +239,21 @@ impl Producer {
         if bytes > limit {
             return Err(not_written(topic, None, ProduceErrorKind::TooLarge { bytes, limit }, None));
         }
+        let deadline = deadline_in(shared.config.max_block);
+        let mut place = shared.lines.stand(topic);
+        if tokio::time::timeout_at(deadline.into(), place.reached()).await.is_err() {
+            return Err(shared.blocked(topic, "its turn", None));
+        }
         let mut table = match shared.table(topic) {
             Some(table) => table,
-            None => self.lookup(topic).await?,
+            None => self.lookup(topic, deadline).await?,
         };
         if let Some(partition) = record.partition.filter(|partition| *partition >= table.slots.len() as i32) {
-            table = self.look_again(&table, partition).await?;
+            table = self.look_again(&table, partition, deadline).await?;
         }
         let permit = match shared.budget.try_acquire_many(bytes as u32) {
             Ok(permit) => permit,
-            Err(_) => shared.room(topic, bytes).await?,
+            Err(_) => shared.room(topic, bytes, deadline).await?,
         };
         let queued = shared.append(&table, record, bytes)?;
         permit.forget();
@@ -273,13 +282,13 @@ impl Producer {
                 Some(table) => table,
                 None => table.insert(match shared.table(topic) {
                     Some(table) => table,
-                    None => self.lookup(topic).await?,
+                    None => self.lookup(topic, deadline_in(shared.config.max_block)).await?,
                 }),
             };
             let bytes = chunk.bytes();
             let permit = match shared.budget.try_acquire_many(bytes as u32) {
                 Ok(permit) => permit,
-                Err(_) => shared.room(topic, bytes).await?,
+                Err(_) => shared.room(topic, bytes, deadline_in(shared.config.max_block)).await?,
             };
             permit.forget();
             if shared.append_chunk(table, chunk, progress) {
@@ -288,10 +297,9 @@ impl Producer {
         }
     }
 
-    /// Asks for a topic's partitions until they are known, within the time that a send may block.
-    async fn lookup(&self, topic: &Topic) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
+    /// Asks for a topic's partitions until they are known.
+    async fn lookup(&self, topic: &Topic, deadline: Instant) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
         let shared = self.shared();
-        let deadline = deadline_in(shared.config.max_block);
         let topics = [topic.clone()];
         let mut answer = shared.cluster.topics(&topics, deadline).await;
         for failures in 1.. {
@@ -317,9 +325,7 @@ impl Producer {
             };
             let wait = shared.cluster.config().retry_delay(failures);
             if now() + wait >= deadline {
-                let kind =
-                    ProduceErrorKind::Blocked { timeout: shared.config.max_block, wanting: "its topic's partitions" };
-                return Err(not_written(topic, None, kind, Some(SharedError::new(failure))));
+                return Err(shared.blocked(topic, "its topic's partitions", Some(SharedError::new(failure))));
             }
             tokio::time::sleep(wait).await;
             answer = shared.cluster.refreshed(&topics, deadline).await;
@@ -328,10 +334,14 @@ impl Producer {
     }
 
     /// A partition that is not known may be new: asks once.
-    async fn look_again(&self, table: &TopicTable, partition: i32) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
+    async fn look_again(
+        &self,
+        table: &TopicTable,
+        partition: i32,
+        deadline: Instant,
+    ) -> Result<Arc<TopicTable>, Arc<ProduceError>> {
         let shared = self.shared();
         let topic = &table.topic;
-        let deadline = deadline_in(shared.config.max_block);
         let view = shared.cluster.refreshed(std::slice::from_ref(topic), deadline).await;
         let partitions = view.ok().and_then(|view| Some(view.topic(topic)?.partitions.len())).unwrap_or(0);
         if partition < partitions as i32 {
@@ -375,6 +385,7 @@ struct Shared {
     tables: RwLock<HashMap<Topic, Arc<TopicTable>>>,
     /// Callers that wait for buffer memory.
     waiting: AtomicUsize,
+    lines: Lines,
     inbox: Mutex<Inbox>,
     wake: Notify,
     spares: Arc<Spares>,
@@ -460,23 +471,30 @@ impl Shared {
     }
 
     /// Waits for buffer memory.
-    async fn room(&self, topic: &Topic, bytes: usize) -> Result<SemaphorePermit<'_>, Arc<ProduceError>> {
-        let timeout = self.config.max_block;
+    async fn room(
+        &self,
+        topic: &Topic,
+        bytes: usize,
+        deadline: Instant,
+    ) -> Result<SemaphorePermit<'_>, Arc<ProduceError>> {
         let _waiting = WaitsForRoom::new(self);
-        match tokio::time::timeout(timeout, self.budget.acquire_many(bytes as u32)).await {
+        match tokio::time::timeout_at(deadline.into(), self.budget.acquire_many(bytes as u32)).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_closed)) => Err(not_written(topic, None, ProduceErrorKind::Closed, None)),
-            Err(_elapsed) => {
-                let kind = ProduceErrorKind::Blocked { timeout, wanting: "buffer memory" };
-                Err(not_written(topic, None, kind, None))
-            }
+            Err(_elapsed) => Err(self.blocked(topic, "buffer memory", None)),
         }
+    }
+
+    /// The time that a send may block is up.
+    fn blocked(&self, topic: &Topic, wanting: &'static str, source: Option<SharedError>) -> Arc<ProduceError> {
+        let kind = ProduceErrorKind::Blocked { timeout: self.config.max_block, wanting };
+        not_written(topic, None, kind, source)
     }
 
     /// Appends one record if nothing has to be waited for; `None` if something has.
     #[inline]
     fn try_append(&self, topic: &Topic, record: &RecordRef<'_>, bytes: usize) -> Option<Queued> {
-        if bytes > self.record_limit() {
+        if bytes > self.record_limit() || self.lines.is_standing(topic) {
             return None;
         }
         let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
@@ -630,3 +648,71 @@ fn not_written(
 
 const UNKNOWN_TOPIC: crate::protocol::error_code::ErrorCode =
     crate::protocol::error_code::ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::client::scripted::{Act, Brokers, Exchange, metadata};
+    use crate::protocol::api::ApiKey;
+
+    const METADATA: ApiKey = ApiKey(3);
+
+    fn one_topic(exchange: &Exchange) -> Act {
+        match exchange.api {
+            METADATA => metadata(exchange, &[(1, "a:1")], &[("t", 7, &[1])]),
+            _ => Act::Usual,
+        }
+    }
+
+    /// Fifty hops of one partition, handed over in order before the topic's partitions were known, were in the log in any.
+    #[tokio::test(start_paused = true)]
+    async fn sends_that_wait_for_a_topic_are_queued_in_order() {
+        let brokers = Brokers::new();
+        brokers.at("a:1", one_topic);
+        let producer =
+            brokers.client("a:1", |options| options).producer().linger(Duration::from_secs(30)).build().unwrap();
+        let enqueue = |number: usize| Box::pin(producer.enqueue(Record::new("t", number.to_string())));
+        let mut calls: Vec<_> = (0..50).map(enqueue).collect();
+        let mut places = vec![None; calls.len()];
+        let mut is_first = true;
+        poll_fn(|cx| {
+            // Each is polled first in its turn, and woken in any order.
+            let forward = std::mem::take(&mut is_first);
+            for at in 0..calls.len() {
+                let at = if forward { at } else { calls.len() - 1 - at };
+                if places[at].is_none()
+                    && let Poll::Ready(delivery) = calls[at].as_mut().poll(cx)
+                {
+                    places[at] = Some(delivery.unwrap().index);
+                }
+            }
+            if places.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        assert_eq!(places, (0..50).map(Some).collect::<Vec<_>>());
+        assert!(!producer.shared().lines.is_standing(&"t".into()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_for_a_topic_that_does_not_come_ends_for_all_at_once() {
+        let brokers = Brokers::new();
+        brokers.at("a:1", one_topic);
+        let client = brokers.client("a:1", |options| options);
+        let producer = client.producer().max_block(Duration::from_secs(10)).build().unwrap();
+        let began = now();
+        let mut calls = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let producer = producer.clone();
+            calls.spawn(async move { producer.enqueue(Record::new("missing", "x")).await.map(drop).unwrap_err() });
+        }
+        while let Some(error) = calls.join_next().await {
+            let error = error.unwrap();
+            assert!(matches!(error.kind, ProduceErrorKind::Blocked { .. }), "{error}");
+            assert_eq!(error.outcome, WriteOutcome::NotWritten);
+        }
+        assert!(now() - began <= Duration::from_secs(10));
+    }
+}
