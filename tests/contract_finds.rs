@@ -3,7 +3,7 @@
 #![cfg(feature = "testing")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ enum Flaw {
     HeadersAreAMap,
     NullHeadersBecomeEmpty,
     PublishesInReverse,
+    DelaysEveryOtherCall,
     PublishesAgainAfterALostAnswer,
     CallsEveryFailureTransient,
     LosesLargeRecords,
@@ -92,6 +93,7 @@ async fn every_flaw_is_found() {
             HeadersAreAMap by headers_are_bytes_repeat_and_may_be_null;
             NullHeadersBecomeEmpty by headers_are_bytes_repeat_and_may_be_null;
             PublishesInReverse by order_holds_within_a_partition;
+            DelaysEveryOtherCall by calls_keep_their_order;
             PublishesAgainAfterALostAnswer by lost_answer_makes_no_duplicate;
             CallsEveryFailureTransient by one_refused_record_is_told_from_the_others;
             LosesLargeRecords by large_records_pass;
@@ -151,7 +153,11 @@ impl Adapter for BrokenAdapter {
             Flaw::PublishesAgainAfterALostAnswer => PublisherOptions::with_retry(once),
             _ => options,
         };
-        Ok(Arc::new(BrokenPublisher { inner: self.inner.publisher(options)?, flaw: self.flaw }))
+        Ok(Arc::new(BrokenPublisher {
+            inner: self.inner.publisher(options)?,
+            flaw: self.flaw,
+            calls: AtomicUsize::new(0),
+        }))
     }
 
     fn join(&self, mut options: JoinOptions) -> BoxFuture<'_, Result<Membership, AdapterError>> {
@@ -222,6 +228,7 @@ impl Adapter for BrokenAdapter {
 struct BrokenPublisher {
     inner: Arc<dyn Publisher>,
     flaw: Flaw,
+    calls: AtomicUsize,
 }
 
 impl Publisher for BrokenPublisher {
@@ -233,6 +240,9 @@ impl Publisher for BrokenPublisher {
             records.reverse();
         }
         Box::pin(async move {
+            if self.flaw == Flaw::DelaysEveryOtherCall && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             let published = self.inner.publish(records.clone()).await;
             match (published, self.flaw) {
                 (Err(_), Flaw::PublishesAgainAfterALostAnswer) => self.inner.publish(records).await,

@@ -26,7 +26,8 @@ impl PublisherOptions {
 
 /// Writes records, acknowledged by all in-sync replicas or their like.
 pub trait Publisher: fmt::Debug + Send + Sync + 'static {
-    /// Sends the records and waits until all are acknowledged. Records of one partition keep their order.
+    /// Sends the records and waits until all are acknowledged. Records of one partition keep their order, those of several
+    /// calls too: calls that are under way at once go in the order in which their futures were first polled.
     ///
     /// # Cancel safety
     /// Dropping the future does not take records back: they may still be written.

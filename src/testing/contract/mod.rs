@@ -40,8 +40,9 @@ pub use groups::{
     unsettled_records_come_again,
 };
 pub use publishing::{
-    bytes_are_faithful, headers_are_bytes_repeat_and_may_be_null, large_records_pass, lost_answer_makes_no_duplicate,
-    one_refused_record_is_told_from_the_others, order_holds_within_a_partition, tombstone_is_not_empty,
+    bytes_are_faithful, calls_keep_their_order, headers_are_bytes_repeat_and_may_be_null, large_records_pass,
+    lost_answer_makes_no_duplicate, one_refused_record_is_told_from_the_others, order_holds_within_a_partition,
+    tombstone_is_not_empty,
 };
 pub use reading::{
     batches_continue_each_other, partitions_come_independently, pause_ends_with_the_membership,
@@ -78,6 +79,7 @@ macro_rules! adapter_contract {
             $($arguments)*
             bytes_are_faithful
             order_holds_within_a_partition
+            calls_keep_their_order
             settled_position_is_found_again
             unsettled_records_come_again
             batches_continue_each_other

@@ -1,6 +1,10 @@
 //! Checks of what is written, and of what is known of it.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::task::JoinSet;
 
 use crate::adapter::{Acknowledged, Adapter, Publisher, PublisherOptions};
 use crate::error::WriteOutcome;
@@ -109,6 +113,33 @@ pub async fn order_holds_within_a_partition(fixture: &dyn Fixture) {
     let got = reader.records(25).await;
     assert!(got.iter().all(|one| one.partition == got[0].partition));
     assert_eq!(got.iter().map(|got| got.text().to_owned()).collect::<Vec<_>>(), numbers(0..25));
+}
+
+/// Calls that are under way at once keep the order in which they were first polled, from the first record of a topic on.
+///
+/// # Panics
+/// When the adapter does otherwise.
+///
+/// # Cancel safety
+/// Dropping the future leaves the check's topic and group behind.
+pub async fn calls_keep_their_order(fixture: &dyn Fixture) {
+    let adapter = connected(fixture).await;
+    let topic = new_topic(fixture, &adapter, 1).await;
+    let publisher = adapter.publisher(PublisherOptions::default()).expect("a publisher");
+    let mut under_way = JoinSet::new();
+    for n in 0..50 {
+        let (publisher, record) = (publisher.clone(), Record::new(topic.as_str(), n.to_string()));
+        let mut call = Box::pin(async move { publisher.publish(vec![record]).await.map(drop) });
+        if poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await.is_pending() {
+            under_way.spawn(call);
+        }
+    }
+    while let Some(call) = within(fixture, "publishing", under_way.join_next()).await {
+        call.expect("a call does not panic").expect("acknowledged");
+    }
+    let mut reader = Reader::alone(fixture, &adapter, &unique("group"), &topic, 1).await;
+    let got = reader.records(50).await;
+    assert_eq!(got.iter().map(|got| got.text().to_owned()).collect::<Vec<_>>(), numbers(0..50));
 }
 
 /// Records close to the usual limit of 1 MiB pass whole, alone and together.
