@@ -172,6 +172,9 @@ impl Account {
 mod tests {
     use super::*;
 
+    /// The process, how many entries the ledger had, and what was committed.
+    type Kill = (u32, usize, i64);
+
     fn entries(text: &str) -> Vec<Entry> {
         let entry = |word: &str| {
             let (what, rest) = word.split_at(1);
@@ -194,7 +197,7 @@ mod tests {
         text.split_whitespace().map(entry).collect()
     }
 
-    fn balance(text: &str, kills: &[(u32, usize, i64)], end: i64) -> Result<Balance, String> {
+    fn balance(text: &str, kills: &[Kill], end: i64) -> Result<Balance, String> {
         let partition = TopicPartition::new("t", 0);
         let interruptions = kills.iter().map(|(pid, after, committed)| Interruption {
             pid: *pid,
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_nothing_explains_does_not() {
-        let table: [(&str, &[(u32, usize, i64)], i64, &str); 9] = [
+        let table: [(&str, &[Kill], i64, &str); 9] = [
             ("b1/0 d1/0 b1/0 d1/0", &[], 1, "nobody was interrupted"),
             ("b1/0 d1/0 b1/2 d1/2", &[], 3, "nobody was interrupted"),
             ("b1/0 d1/0 b1/2 d1/2", &[(1, 2, 0)], 3, "1 was passed over"),
