@@ -98,6 +98,7 @@ impl<'a> Chunk<'a> {
 
     /// Appends all records to their partitions. `signal` is told what the machine has to know, `refuse` makes the error
     /// of a record that cannot be appended; what was reserved for it is given back by `release`.
+    #[expect(clippy::too_many_arguments, reason = "the callbacks borrow different parts of the caller")]
     pub(super) fn append(
         &mut self,
         table: &TopicTable,

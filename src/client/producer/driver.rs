@@ -326,10 +326,10 @@ fn poll_answers(
     cx: &mut Context<'_>,
 ) -> Poll<(NodeId, Result<Answer, RequestError>)> {
     for (node, requests) in sent {
-        if let Some(Sent { response, .. }) = requests.front_mut() {
-            if let Poll::Ready(answer) = response.poll_answer(cx) {
-                return Poll::Ready((*node, answer));
-            }
+        if let Some(Sent { response, .. }) = requests.front_mut()
+            && let Poll::Ready(answer) = response.poll_answer(cx)
+        {
+            return Poll::Ready((*node, answer));
         }
     }
     Poll::Pending
