@@ -546,7 +546,9 @@ impl Fetcher {
     fn apply(&mut self, now: Instant, asked: &PlannedFetch, outcome: PartitionOutcome) -> bool {
         let partition = &asked.partition;
         let Some(cursor) = self.cursors.get_mut(partition) else { return true };
-        if cursor.version != asked.version || cursor.fetch_offset != asked.offset {
+        // While a new position is looked for, an answer to the old one may neither move nor end the wait for it.
+        let resetting = cursor.state == CursorState::Resetting;
+        if resetting || cursor.version != asked.version || cursor.fetch_offset != asked.offset {
             return true;
         }
         match outcome {
