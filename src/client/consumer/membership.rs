@@ -79,6 +79,7 @@ impl Membership {
     }
 
     pub(super) async fn run(mut self) {
+        let _ends = EndsInAnyCase(self.shared.clone());
         let mut views = self.shared.cluster.changed();
         while self.end.is_none() {
             self.turn();
@@ -87,12 +88,12 @@ impl Membership {
             }
             let at = self.next_timeout();
             tokio::select! {
-                Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => {
-                    // A request that panicked is like one that was never answered: its deadline passes.
-                    if let Ok(answer) = answer {
-                        self.handle(answer);
-                    }
-                }
+                Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => match answer {
+                    Ok(answer) => self.handle(answer),
+                    Err(error) => self.died(&error),
+                },
+                // They do not end by themselves.
+                Some(Err(error)) = self.loops.join_next(), if !self.loops.is_empty() => self.died(&error),
                 () = self.shared.changed.notified() => {}
                 () = released(&mut self.revocation) => {}
                 Ok(()) = views.changed() => {
@@ -112,6 +113,12 @@ impl Membership {
             reason => ConsumerError::of_end(group, reason),
         };
         self.shared.end(error);
+    }
+
+    /// A task of the membership panicked. What waits for it, a join or a broker's partitions, would wait for ever, so
+    /// the membership ends, and says so.
+    fn died(&mut self, error: &tokio::task::JoinError) {
+        self.end = Some(EndReason::Failed { what: format!("a task of the membership ended early: {error}") });
     }
 
     /// Does everything that can be done without waiting.
@@ -421,6 +428,18 @@ impl Membership {
             leave,
         ];
         times.into_iter().flatten().min().unwrap_or_else(|| now() + LOOK_FOR_TOPICS)
+    }
+}
+
+/// A membership's task that ends early, by a panic or with its runtime, must not leave callers waiting.
+struct EndsInAnyCase(Arc<Shared>);
+
+impl Drop for EndsInAnyCase {
+    fn drop(&mut self) {
+        if !self.0.has_ended() {
+            let what = "the membership's task ended early".to_owned();
+            self.0.end(ConsumerError::of_end(self.0.group(), EndReason::Failed { what }));
+        }
     }
 }
 

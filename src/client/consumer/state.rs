@@ -122,6 +122,10 @@ impl Shared {
         matches!(*self.phase.borrow(), Phase::Joining)
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(*self.phase.borrow(), Phase::Ended(_))
+    }
+
     pub(super) fn wakes(&self) -> &Wakes {
         &self.wakes
     }
