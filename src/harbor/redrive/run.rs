@@ -123,6 +123,8 @@ impl Run {
                 () = sleep_until(self.deadline) => return self.nothing_came(),
             };
             match event {
+                // While others have all partitions, nothing is assigned; that is not the assignment that is waited for.
+                Some(Event::Assigned(assignments)) if assignments.is_empty() => {}
                 Some(Event::Assigned(assignments)) => {
                     self.assigned(assignments);
                     self.active();
