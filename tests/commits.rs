@@ -337,3 +337,26 @@ fn settles(broker: &MemoryBroker) -> Vec<i64> {
     });
     positions.flatten().filter(|(partition, _)| partition.topic == "orders").map(|(_, offset)| offset.0).collect()
 }
+
+/// The worker waited for a commit, or for room, that a failed hop keeps from ever coming: a crash took the whole 30 s.
+#[tokio::test(start_paused = true)]
+async fn a_hop_that_fails_lets_the_consumer_stop_at_once_whatever_its_worker_waits_for() {
+    for mode in [CommitMode::Each, CommitMode::Together] {
+        let port = Port::new();
+        let consumer = port
+            .consumer()
+            .commit(mode)
+            .hops_in_flight(1)
+            .subscribe("orders", async |_: String| fails())
+            .build()
+            .unwrap();
+        consumer.start().await.unwrap();
+        settle().await;
+        port.broker.fail_next_produce("orders-dlq", ErrorCode::TOPIC_AUTHORIZATION_FAILED, false);
+        send(&port.broker, ["tea", "milk", "rice"].map(|value| Record::new("orders", value)).to_vec()).await;
+        let before = tokio::time::Instant::now();
+        assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash), "{mode:?}");
+        assert!(before.elapsed() < Duration::from_secs(5), "{mode:?}: {:?}", before.elapsed());
+        assert_eq!(port.committed("orders"), None, "{mode:?}");
+    }
+}

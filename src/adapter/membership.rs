@@ -221,6 +221,11 @@ impl RecordSet {
         self.batches.get(cursor.batch)
     }
 
+    /// The first offset covered, deleted records included: where reading stood.
+    pub fn begins_at(&self) -> Offset {
+        self.from
+    }
+
     /// The offset after the last one covered, deleted records included: where reading goes on.
     pub fn next_offset(&self) -> Offset {
         self.batches.last().map_or(self.from, |batch| batch.next_offset().max(self.from))

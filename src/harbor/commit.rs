@@ -59,6 +59,11 @@ impl Tracker {
         self.end_hop(offset, HopState::Failed);
     }
 
+    /// Whether a hop was given up, so that nothing from it on will be committed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.hops.iter().any(|(_, state)| *state == HopState::Failed)
+    }
+
     fn end_hop(&mut self, offset: Offset, state: HopState) {
         if let Some(hop) = self.hops.iter_mut().find(|(at, _)| *at == offset) {
             hop.1 = state;

@@ -67,6 +67,7 @@ impl Consumer {
         let (tell, started) = tokio::sync::oneshot::channel();
         let inner = inner.clone();
         tokio::spawn(async move {
+            let _ends = EndsInAnyCase(inner.clone());
             match inner.open().await {
                 Ok(membership) => {
                     inner.life.run();
@@ -167,6 +168,22 @@ impl ConsumerInner {
         }
         self.life.stopped(ending);
         self.setup.report_stopped(reason);
+    }
+}
+
+/// A consumer's task that ends early, by a panic beneath or with its runtime, must not leave a consumer that seems to
+/// run and that nobody can stop.
+struct EndsInAnyCase(Arc<ConsumerInner>);
+
+impl Drop for EndsInAnyCase {
+    fn drop(&mut self) {
+        let ConsumerInner { life, setup, .. } = &*self.0;
+        if life.status() != ConsumerStatus::Stopped {
+            life.stopping(StopReason::Crash);
+            life.stopped(Ending::default());
+            setup.report_ended_early();
+            setup.report_stopped(StopReason::Crash);
+        }
     }
 }
 

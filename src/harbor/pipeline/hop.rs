@@ -149,7 +149,10 @@ impl Worker {
 async fn publish(setup: Arc<Setup>, lane: Arc<Lane>, offset: Offset, record: Record, kind: ProduceKind) {
     let to: Topic = record.topic.clone();
     let started = Instant::now();
-    match setup.publisher.publish(vec![record]).await {
+    let unanswered = Unanswered(Some((lane.clone(), offset)));
+    let published = setup.publisher.publish(vec![record]).await;
+    unanswered.answered();
+    match published {
         Ok(_) => {
             setup.report_produced(&to, kind, started);
             lane.hop_acknowledged(offset);
@@ -163,6 +166,24 @@ async fn publish(setup: Arc<Setup>, lane: Arc<Lane>, offset: Offset, record: Rec
                 let stop = Stop { reason: StopReason::Crash, error, topic: Some(to) };
                 lane.tell(Note::Stop(Box::new(stop)));
             }
+        }
+    }
+}
+
+/// A hop that ends without an answer, by a panic, would hold its partition back for ever and tell nobody.
+struct Unanswered(Option<(Arc<Lane>, Offset)>);
+
+impl Unanswered {
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some((lane, offset)) = self.0.take() {
+            lane.hop_failed(offset);
+            lane.tell(Note::Stop(report::hop_died(&lane, offset)));
         }
     }
 }

@@ -53,6 +53,8 @@ struct Inbox {
     paused: bool,
     /// The record here has waited for its time already.
     due: Option<Offset>,
+    /// Where the next batch begins.
+    next: Offset,
 }
 
 /// ```text
@@ -110,7 +112,13 @@ impl Lane {
             source,
             gate: Gate::new(),
             unnamed_from: AtomicI64::new(i64::MIN),
-            inbox: Mutex::new(Inbox { batches: VecDeque::new(), state: InboxState::Idle, paused: false, due: None }),
+            inbox: Mutex::new(Inbox {
+                batches: VecDeque::new(),
+                state: InboxState::Idle,
+                paused: false,
+                due: None,
+                next: position,
+            }),
             finished: AtomicI64::new(position.0),
             touched: AtomicBool::new(false),
             ledger: Mutex::new(Ledger {
@@ -161,6 +169,7 @@ impl Lane {
             inbox.step_aside(&self.assigned, handle);
             return Pushed::Aside;
         }
+        inbox.next = batch.records.next_offset();
         inbox.batches.push_back(batch);
         if inbox.batches.len() >= INBOX_BATCHES && !inbox.paused {
             inbox.paused = true;
@@ -180,8 +189,16 @@ impl Lane {
             inbox.state = InboxState::Idle;
             inbox.paused = false;
             let offset = Offset(self.finished.load(Ordering::Acquire));
+            inbox.next = offset;
             handle.resume(&self.assigned, ResumeFrom::Offset(offset));
         }
+    }
+
+    /// Whether a batch that begins at `offset` says that the log went back under the lane.
+    pub(crate) fn went_back(&self, offset: Offset) -> bool {
+        let inbox = self.inbox();
+        // What comes while it is parked is dropped anyway.
+        inbox.state != InboxState::Parked && self.gate.is_open() && offset < inbox.next
     }
 
     /// The wait is over: reading goes on at `offset`, whose record has waited.
@@ -191,6 +208,7 @@ impl Lane {
             inbox.state = InboxState::Idle;
             inbox.paused = false;
             inbox.due = Some(offset);
+            inbox.next = offset;
             handle.resume(&self.assigned, ResumeFrom::Offset(offset));
         }
     }
@@ -299,19 +317,21 @@ impl Lane {
     /// The hop of the record at `offset` was given up.
     pub(crate) fn hop_failed(&self, offset: Offset) {
         self.ledger().tracker.hop_failed(offset);
+        self.ledger_changed.notify_waiters();
     }
 
-    /// Waits until fewer than `bound` hops are open. False when the gate was cut first.
+    /// Waits until fewer than `bound` hops are open. False when the gate was cut first, or a hop failed: then nothing
+    /// from there on is ever committed, and the consumer stops.
     pub(crate) async fn hops_below(&self, bound: usize) -> bool {
         self.ledger_reaches(|ledger| ledger.tracker.hops_open() < bound).await
     }
 
-    /// Waits until fewer than `bound` outcomes wait to be told. False when the gate was cut first.
+    /// Waits until fewer than `bound` outcomes wait to be told. False as for [`Self::hops_below`].
     pub(crate) async fn outcomes_below(&self, bound: usize) -> bool {
         self.ledger_reaches(|ledger| ledger.outcomes.len() < bound).await
     }
 
-    /// Waits until a commit up to `offset` has ended, well or not. False when the gate was cut first.
+    /// Waits until a commit up to `offset` has ended, well or not. False as for [`Self::hops_below`].
     pub(crate) async fn settled(&self, offset: Offset) -> bool {
         self.ledger_reaches(|ledger| ledger.settled_to >= offset).await
     }
@@ -321,8 +341,14 @@ impl Lane {
             let changed = self.ledger_changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if reached(&self.ledger()) {
-                return true;
+            {
+                let ledger = self.ledger();
+                if reached(&ledger) {
+                    return true;
+                }
+                if ledger.tracker.has_failed() {
+                    return false;
+                }
             }
             tokio::select! {
                 biased;

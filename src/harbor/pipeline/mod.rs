@@ -33,8 +33,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use crate::adapter::{
-    Adapter, AdapterError, Assigned, Assignment, BoxFuture, Event, EventSource, Membership, MembershipHandle,
-    PartitionBatch, Position, Release, SettleError,
+    Adapter, AdapterError, AdapterErrorKind, Assigned, Assignment, BoxFuture, Event, EventSource, Membership,
+    MembershipHandle, PartitionBatch, Position, Release, ResumeFrom, SettleError,
 };
 use crate::harbor::commit::Committer;
 use crate::harbor::delay::DelayQueue;
@@ -77,6 +77,8 @@ pub(crate) struct Pipeline {
     commit: Option<BoxFuture<'static, Result<(), SettleError>>>,
     revocations: Vec<Revocation>,
     stopping: Option<Stopping>,
+    /// Whether somebody asked it to stop.
+    was_asked: bool,
 }
 
 /// A revocation that waits for its lanes.
@@ -122,6 +124,7 @@ impl Pipeline {
             commit: None,
             revocations: Vec::new(),
             stopping: None,
+            was_asked: false,
         }
     }
 
@@ -142,9 +145,7 @@ impl Pipeline {
             let wake = self.next_wake();
             tokio::select! {
                 biased;
-                request = self.life.asked_to_stop(), if self.stopping.is_none() => {
-                    self.stop(StopReason::Shutdown, request);
-                }
+                request = self.life.asked_to_stop(), if !self.was_asked => self.asked_to_stop(request),
                 result = ended(&mut self.commit) => self.commit_ended(result),
                 note = self.notes.recv() => self.take_notes(note),
                 event = self.events.next(), if !self.events_ended => self.take_event(event),
@@ -226,7 +227,10 @@ impl Pipeline {
         for (id, failure) in failures {
             if failure.lost {
                 self.cut(id);
-            } else if let Some(tries) = self.closing.get_mut(&id) {
+            } else if let Some(tries) = self.closing.get_mut(&id)
+                && self.lanes.get(&id).is_some_and(|lane| lane.under_way() == 0)
+            {
+                // Not while something is under way: what waits for a commit would wait for one that nobody makes.
                 *tries += 1;
                 if *tries >= CLOSING_TRIES || !failure.error.retryable {
                     // It stays uncommitted: whoever has the partition next delivers again what finished since.
@@ -274,7 +278,10 @@ impl Pipeline {
             }
             Some(Event::Fault(error)) => {
                 self.setup.report_fault(&error);
-                self.fault = Some(error);
+                // One that the membership survived is not what it ends by.
+                if matches!(error.kind, AdapterErrorKind::Fenced | AdapterErrorKind::Closed) {
+                    self.fault = Some(error);
+                }
             }
             None => {
                 self.events_ended = true;
@@ -301,8 +308,7 @@ impl Pipeline {
                 // It came back before its last assignment was let go; nothing of that one counts any more.
                 self.cut(old);
             }
-            let id = LaneId(self.lanes_so_far);
-            self.lanes_so_far += 1;
+            let id = self.next_lane();
             let lane = Arc::new(Lane::new(id, assignment, route, self.setup.source(partition), self.tell.clone()));
             let on_ladder = lane.route.level > 0;
             let first_commit = assignment.committed.is_none() && (on_ladder || self.setup.starts_at_the_end);
@@ -341,7 +347,11 @@ impl Pipeline {
             return self.fail(stop);
         }
         // What belongs to an earlier assignment is dropped: its records come again.
-        let Some(lane) = self.lane_of(&batch.assigned).cloned() else { return };
+        let Some(mut lane) = self.lane_of(&batch.assigned).cloned() else { return };
+        if lane.went_back(batch.records.begins_at()) {
+            let Some(new) = self.start_over(&lane, batch.records.begins_at()) else { return };
+            lane = new;
+        }
         let level = lane.route.level as usize;
         let room = self.aside[level].has_room(lane.id, self.setup.rooms[level].room_left());
         match lane.push(batch, room, &*self.handle) {
@@ -349,6 +359,32 @@ impl Pipeline {
             Pushed::Start => Worker::start(&self.setup, &self.handle, lane),
             Pushed::Aside => self.step_aside(lane.id),
         }
+    }
+
+    /// The partition went back to `offset`: its log was truncated, or its topic created anew. What is known of the offsets
+    /// from there on is of another log, and would keep those of this one from being committed, so a lane of its own
+    /// begins; there, or where the old one was not finished yet. `None` if what is at hand comes too late for that.
+    fn start_over(&mut self, old: &Lane, offset: Offset) -> Option<Arc<Lane>> {
+        let assigned = old.assigned.clone();
+        let position = old.collect().min(offset);
+        tracing::warn!(group = &*self.setup.group, partition = %assigned.partition, %position, "the log went back");
+        self.cut(old.id);
+        let from = if position < offset { ResumeFrom::Offset(position) } else { ResumeFrom::Here };
+        self.handle.resume(&assigned, from);
+        let id = self.next_lane();
+        let assignment = Assignment { assigned, committed: None, position, note: None };
+        let lane = Arc::new(Lane::new(id, &assignment, old.route.clone(), old.source.clone(), self.tell.clone()));
+        self.committer.open(id, None);
+        self.committer.mark(id, position);
+        self.by_partition.insert(lane.assigned.partition.clone(), id);
+        self.lanes.insert(id, lane.clone());
+        (position == offset).then_some(lane)
+    }
+
+    fn next_lane(&mut self) -> LaneId {
+        let id = LaneId(self.lanes_so_far);
+        self.lanes_so_far += 1;
+        id
     }
 
     fn revoke(&mut self, partitions: &[Assigned], release: Release) {
@@ -365,6 +401,15 @@ impl Pipeline {
         self.setup.report_error(&stop.error, stop.topic.as_ref());
         let deadline = Instant::now() + CRASH_TIMEOUT;
         self.stop(stop.reason, StopRequest { deadline });
+    }
+
+    /// Whoever asks while it stops by itself may have less time to wait.
+    fn asked_to_stop(&mut self, request: StopRequest) {
+        self.was_asked = true;
+        match &mut self.stopping {
+            Some(stopping) => stopping.deadline = stopping.deadline.min(request.deadline),
+            None => self.stop(StopReason::Shutdown, request),
+        }
     }
 
     /// Nothing new begins from here on; what runs is waited for. Only the first time counts.
@@ -480,6 +525,13 @@ impl Pipeline {
         let aside = self.aside.iter().filter_map(Aside::poll_timeout);
         let machines = machines.into_iter().flatten().chain(aside).map(Instant::from_std);
         machines.chain(deadlines).chain(stopping).min()
+    }
+}
+
+/// However it ends, also by a panic: nothing that its lanes do counts any more.
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.lanes.values().for_each(|lane| lane.gate.cut());
     }
 }
 

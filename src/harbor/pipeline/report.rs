@@ -73,6 +73,12 @@ impl Setup {
         self.observers.foreign_partitions(&ForeignPartitions { group: &self.group, partitions });
     }
 
+    /// The consumer's own task ended, by a panic or with its runtime.
+    pub(crate) fn report_ended_early(&self) {
+        let what = format!("the task of consumer {} ended early", self.group);
+        self.report_error(&Failure::permanent(what).named("Panic").into(), None);
+    }
+
     /// The consumer stopped.
     pub(crate) fn report_stopped(&self, reason: StopReason) {
         self.observers.consumer_stopped(&ConsumerStopped { group: &self.group, reason });
@@ -201,6 +207,13 @@ pub(super) fn no_owner(lane: &Lane, record: &RecordView<'_>, headers: &LadderHea
 pub(super) fn unknown_route(topic: &Topic) -> Stop {
     let error = ConfigError::one(format!("topics[{topic}]"), "is delivered, but nothing was subscribed to it").into();
     Stop { reason: StopReason::Crash, error, topic: Some(topic.clone()) }
+}
+
+/// A hop's task ended by a panic: whether the record was written is not known.
+pub(super) fn hop_died(lane: &Lane, offset: Offset) -> Box<Stop> {
+    let what = format!("the hop of {} at {offset} panicked", lane.assigned.partition);
+    let failure = Failure::permanent(what).named("Panic");
+    Box::new(Stop { reason: StopReason::Crash, error: failure.into(), topic: None })
 }
 
 /// A worker ended by a panic that was not a handler's.
