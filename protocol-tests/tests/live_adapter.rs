@@ -1,5 +1,7 @@
 //! The adapter contract against a real Kafka, and what is Kafka's own in the adapter.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};

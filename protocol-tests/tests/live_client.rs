@@ -1,5 +1,7 @@
 //! The bare client against a real Kafka: connections, metadata, administration.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::time::Duration;
 
 use kafka_harbor::client::{Client, GroupKind, GroupOffset, NewTopic, OffsetSpec, TopicCreation};

@@ -1,5 +1,7 @@
 //! Brokers that stop, die and hang while a harbor consumes with a ladder and a producer produces.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};

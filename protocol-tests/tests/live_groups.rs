@@ -1,5 +1,7 @@
 //! Members that come, go and die, each a process of its own.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,7 @@
 //! The harbor on a real Kafka: the ladder and its headers, restarts, groups that share a ladder, lag and health.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};

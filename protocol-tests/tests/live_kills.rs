@@ -1,5 +1,7 @@
 //! A process that is killed again and again, at any moment, and what it leaves behind.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;

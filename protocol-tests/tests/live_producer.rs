@@ -1,5 +1,7 @@
 //! The producer against real brokers, read back by Kafka's own console consumer.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
