@@ -11,7 +11,7 @@
 //! ```
 //!
 //! One request a broker is on its way at a time; the next leaves while its answer is still being handled. What bounds
-//! memory: everything fetched and not yet dropped counts against one [`Budget`], a request asks for no more than what is
+//! memory: everything fetched and not yet dropped counts against one budget, a request asks for no more than what is
 //! left of it, and no partition takes more than its share. Partitions whose records wait to be handed over are left out of the
 //! next request; so that they do not then wait for a long poll of the others, such a request waits only briefly.
 //!
