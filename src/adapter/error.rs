@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::BoxError;
-use crate::record::Topic;
+use crate::record::{Topic, TopicPartition};
 
 /// A call on the port failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,15 @@ pub enum AdapterErrorKind {
     TopicMissing(Topic),
     /// The membership is over: fenced, or expelled for good.
     Fenced,
+    /// No failure: the group runs another assignor than what was offered first, and the membership goes on with that one.
+    OtherAssignor {
+        /// What was offered first.
+        offered: Vec<String>,
+        /// What the group runs.
+        chosen: String,
+    },
+    /// The group's leader assigned partitions of topics that were not asked for; they are left alone.
+    ForeignPartitions(Vec<TopicPartition>),
 }
 
 impl AdapterError {

@@ -287,6 +287,18 @@ impl StopReason {
     }
 }
 
+/// The group runs another assignor than the one that was offered first.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct AssignorChanged<'a> {
+    /// The group.
+    pub group: &'a str,
+    /// What was offered.
+    pub offered: &'a str,
+    /// What the group runs.
+    pub chosen: &'a str,
+}
+
 /// The group's leader gave us partitions of topics that we never asked for.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -405,6 +417,9 @@ logged! {
         error = e.error.text,
     };
     ConsumerStopped: info "consumer stopped", e { group = e.group, reason = %e.reason, };
+    AssignorChanged: info "the group runs another assignor", e {
+        group = e.group, offered = e.offered, chosen = e.chosen,
+    };
     ForeignPartitions: warn "partitions of topics that were not asked for; left alone", e {
         group = e.group, partitions = ?e.partitions,
     };

@@ -25,9 +25,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use events::{
-    CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorInfo, ErrorReported, ErrorScope, FailureOutcome,
-    ForeignPartitions, MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced, MessageRedriven,
-    MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason, TopicWarning,
+    AssignorChanged, CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorInfo, ErrorReported, ErrorScope,
+    FailureOutcome, ForeignPartitions, MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced,
+    MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason, TopicWarning,
 };
 pub(crate) use span::{DeliverySpan, send_span};
 
@@ -86,6 +86,8 @@ events! {
     commit_failed: CommitFailed;
     /// A consumer stopped.
     consumer_stopped: ConsumerStopped;
+    /// The group runs another assignor than the one that was offered first.
+    assignor_changed: AssignorChanged;
     /// The group's leader gave us partitions of topics that we never asked for. They are left alone.
     foreign_partitions: ForeignPartitions;
     /// A topic is set up in a way that can lose records.

@@ -44,6 +44,10 @@ pub(super) fn consumer_error(error: ConsumerError) -> AdapterError {
             Some(topic) => AdapterErrorKind::TopicMissing(topic.clone()),
             None => AdapterErrorKind::Refused,
         },
+        ConsumerError::OtherAssignor { wanted, used, .. } => {
+            AdapterErrorKind::OtherAssignor { offered: wanted.clone(), chosen: used.clone() }
+        }
+        ConsumerError::ForeignPartitions { partitions, .. } => AdapterErrorKind::ForeignPartitions(partitions.clone()),
         ConsumerError::Ended { .. } => AdapterErrorKind::Closed,
         error if error.is_fatal() => AdapterErrorKind::Fenced,
         _ => AdapterErrorKind::Refused,
@@ -51,4 +55,22 @@ pub(super) fn consumer_error(error: ConsumerError) -> AdapterError {
     // What does not end the membership is tried again by the consumer itself.
     let retryable = !error.is_fatal();
     AdapterError::new(NAME, kind, &error).with_retryable(retryable).with_source(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::TopicPartition;
+
+    #[test]
+    fn what_a_group_tells_of_itself_keeps_its_facts() {
+        let group = || "g".to_owned();
+        let offered = vec!["cooperative-sticky".to_owned()];
+        let used = "range".to_owned();
+        let other = ConsumerError::OtherAssignor { group: group(), wanted: offered.clone(), used: used.clone() };
+        assert_eq!(consumer_error(other).kind, AdapterErrorKind::OtherAssignor { offered, chosen: used });
+        let partitions = vec![TopicPartition::new("elsewhere", 1)];
+        let foreign = ConsumerError::ForeignPartitions { group: group(), partitions: partitions.clone() };
+        assert_eq!(consumer_error(foreign).kind, AdapterErrorKind::ForeignPartitions(partitions));
+    }
 }

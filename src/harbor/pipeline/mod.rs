@@ -276,13 +276,17 @@ impl Pipeline {
                     }
                 }
             }
-            Some(Event::Fault(error)) => {
-                self.setup.report_fault(&error);
-                // One that the membership survived is not what it ends by.
-                if matches!(error.kind, AdapterErrorKind::Fenced | AdapterErrorKind::Closed) {
-                    self.fault = Some(error);
+            Some(Event::Fault(error)) => match &error.kind {
+                AdapterErrorKind::OtherAssignor { offered, chosen } => self.setup.report_assignor(offered, chosen),
+                AdapterErrorKind::ForeignPartitions(partitions) => self.setup.report_foreign(partitions),
+                kind => {
+                    self.setup.report_fault(&error);
+                    // One that the membership survived is not what it ends by.
+                    if matches!(kind, AdapterErrorKind::Fenced | AdapterErrorKind::Closed) {
+                        self.fault = Some(error);
+                    }
                 }
-            }
+            },
             None => {
                 self.events_ended = true;
                 if self.stopping.is_none() {
@@ -301,7 +305,7 @@ impl Pipeline {
         for assignment in assignments {
             let partition = &assignment.assigned.partition;
             let Some(route) = self.setup.topology.route(&partition.topic).cloned() else {
-                self.setup.report_foreign(partition);
+                self.setup.report_foreign(std::slice::from_ref(partition));
                 continue;
             };
             if let Some(old) = self.by_partition.get(partition).copied() {

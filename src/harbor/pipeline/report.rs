@@ -12,9 +12,9 @@ use crate::harbor::pipeline::lane::Lane;
 use crate::harbor::pipeline::note::{Halt, Settled, Stop};
 use crate::harbor::pipeline::setup::Setup;
 use crate::observe::{
-    CommitFailed, ConsumerStopped, ErrorReported, ErrorScope, FailureOutcome, ForeignPartitions, MessageDeadLettered,
-    MessageFailed, MessageProcessed, MessageProduced, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind,
-    StopReason,
+    AssignorChanged, CommitFailed, ConsumerStopped, ErrorReported, ErrorScope, FailureOutcome, ForeignPartitions,
+    MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced, MessageRetried, MessageSkipped,
+    PossiblyWritten, ProduceKind, StopReason,
 };
 use crate::protocol::batch::BatchError;
 use crate::record::{Offset, RecordView, Topic, TopicPartition};
@@ -67,9 +67,14 @@ impl Setup {
         });
     }
 
-    /// A partition came whose topic was not asked for.
-    pub(super) fn report_foreign(&self, partition: &TopicPartition) {
-        let partitions = std::slice::from_ref(partition);
+    /// The group runs another assignor than the one that was offered first.
+    pub(super) fn report_assignor(&self, offered: &[String], chosen: &str) {
+        let offered = offered.join(",");
+        self.observers.assignor_changed(&AssignorChanged { group: &self.group, offered: &offered, chosen });
+    }
+
+    /// Partitions came whose topics were not asked for.
+    pub(super) fn report_foreign(&self, partitions: &[TopicPartition]) {
         self.observers.foreign_partitions(&ForeignPartitions { group: &self.group, partitions });
     }
 
