@@ -23,7 +23,7 @@ mod report;
 mod setup;
 mod worker;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -301,7 +301,7 @@ impl Pipeline {
         if self.stopping.is_some() {
             return;
         }
-        let mut unknown = Vec::new();
+        let (mut unknown, mut new) = (Vec::new(), HashSet::new());
         for assignment in assignments {
             let partition = &assignment.assigned.partition;
             let Some(route) = self.setup.topology.route(&partition.topic).cloned() else {
@@ -323,15 +323,18 @@ impl Pipeline {
             } else {
                 self.committer.open(id, Some(assignment.position));
             }
-            if assignment.committed.is_none() && on_ladder && self.adapter.capabilities().offsets {
-                lane.hold();
-                unknown.push((lane.clone(), assignment.position));
+            if assignment.committed.is_none() {
+                new.insert(partition.clone());
+                if on_ladder && self.adapter.capabilities().offsets {
+                    lane.hold();
+                    unknown.push((lane.clone(), assignment.position));
+                }
             }
             self.by_partition.insert(partition.clone(), id);
             self.lanes.insert(id, lane);
         }
         if !unknown.is_empty() {
-            tokio::spawn(find_ends(self.setup.clone(), self.adapter.clone(), unknown));
+            tokio::spawn(find_ends(self.setup.clone(), self.adapter.clone(), unknown, new));
         }
     }
 
@@ -545,24 +548,47 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// Asks where partitions end that the group reads for the first time: records before that which name no group were
-/// written for another.
-async fn find_ends(setup: Arc<Setup>, adapter: Arc<dyn Adapter>, lanes: Vec<(Arc<Lane>, Offset)>) {
-    let mut topics: Vec<_> = lanes.iter().map(|(lane, _)| lane.assigned.partition.topic.clone()).collect();
-    topics.sort();
-    topics.dedup();
-    let ends: HashMap<_, _> = match adapter.watermarks(&topics).await {
-        Ok(marks) => marks.into_iter().map(|mark| (mark.partition, mark.high)).collect(),
-        Err(error) => {
-            setup.report_fault(&error);
-            HashMap::new()
+/// Decides about ladder partitions that the group has no position on, where records name no group.
+///
+/// A group that is new took no part in what is there already: that was written for another, and counts only from the end
+/// on. One that has read the originals before may have had members that name no group and commit nothing on a ladder
+/// while a retry waits, as those of the Node package: there all of it counts.
+async fn find_ends(
+    setup: Arc<Setup>,
+    adapter: Arc<dyn Adapter>,
+    lanes: Vec<(Arc<Lane>, Offset)>,
+    new: HashSet<TopicPartition>,
+) {
+    let mut ends = HashMap::new();
+    match has_read_originals(&setup, &*adapter, &new).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let topics: BTreeSet<_> = lanes.iter().map(|(lane, _)| lane.assigned.partition.topic.clone()).collect();
+            let topics: Vec<_> = topics.into_iter().collect();
+            match adapter.watermarks(&topics).await {
+                Ok(marks) => ends.extend(marks.into_iter().map(|mark| (mark.partition, mark.high))),
+                Err(error) => setup.report_fault(&error),
+            }
         }
-    };
+        Err(error) => setup.report_fault(&error),
+    }
     for (lane, position) in lanes {
         // Where the end is not known all of them count: a record handled for another group is better than one lost.
         let end = ends.get(&lane.assigned.partition).copied().unwrap_or(position);
         lane.tell(Note::Opened(lane.id, end));
     }
+}
+
+/// Whether the group had a position on any original topic before. Partitions that are `new` had none when they came; what
+/// is committed there by now is this consumer's own.
+async fn has_read_originals(
+    setup: &Setup,
+    adapter: &dyn Adapter,
+    new: &HashSet<TopicPartition>,
+) -> Result<bool, AdapterError> {
+    let originals: Vec<_> = setup.topology.plans().iter().map(|plan| plan.topic.clone()).collect();
+    let committed = adapter.committed(&setup.group, &originals).await?;
+    Ok(committed.iter().any(|committed| !new.contains(&committed.partition)))
 }
 
 async fn ended(commit: &mut Option<BoxFuture<'static, Result<(), SettleError>>>) -> Result<(), SettleError> {
