@@ -6,6 +6,7 @@
 mod account;
 mod broker;
 mod ledger;
+mod mixed;
 mod peer;
 mod topics;
 mod watched;
@@ -13,7 +14,8 @@ mod watched;
 pub use account::{Account, Balance, Interruption};
 pub use broker::{Cluster, kafka, kafka_with, unique};
 pub use ledger::{Entry, Ledger, TempPath, What};
-pub use peer::{Peer, interop};
+pub use mixed::{Mixed, partitions, stored};
+pub use peer::{Peer, interop, tool};
 pub use topics::{Desk, Stored};
 pub use watched::Watched;
 

@@ -1,8 +1,9 @@
 //! Programs around other clients, and our own tool: children that print one JSON object a line.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,31 @@ pub fn interop(name: &str, args: &[&str]) -> Option<Peer> {
     let mut command = Command::new(folder.join("run"));
     command.arg(name).args(args);
     Some(Peer::spawn(name, command))
+}
+
+/// Our own tool, which is built where it is not: it belongs to another package than the tests.
+///
+/// # Panics
+/// When it does not build.
+pub fn tool() -> Command {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test is a file");
+        let profile = test.ancestors().nth(2).expect("a test lies two folders below the target folder of its profile");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+        // The same features as this package asks for, so that the library is not built twice.
+        cargo
+            .args(["build", "--quiet", "--bin", "kafka-harbor", "--features", "full", "--manifest-path"])
+            .arg(manifest);
+        cargo.arg("--target-dir").arg(profile.parent().expect("a target folder"));
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().expect("cargo runs").success(), "the tool does not build");
+        profile.join("kafka-harbor")
+    });
+    Command::new(built)
 }
 
 impl Peer {

@@ -293,8 +293,8 @@ impl StopReason {
 pub struct AssignorChanged<'a> {
     /// The group.
     pub group: &'a str,
-    /// What was offered.
-    pub offered: &'a str,
+    /// What was offered first.
+    pub offered: &'a [String],
     /// What the group runs.
     pub chosen: &'a str,
 }
@@ -418,7 +418,7 @@ logged! {
     };
     ConsumerStopped: info "consumer stopped", e { group = e.group, reason = %e.reason, };
     AssignorChanged: info "the group runs another assignor", e {
-        group = e.group, offered = e.offered, chosen = e.chosen,
+        group = e.group, offered = ?e.offered, chosen = e.chosen,
     };
     ForeignPartitions: warn "partitions of topics that were not asked for; left alone", e {
         group = e.group, partitions = ?e.partitions,

@@ -69,8 +69,7 @@ impl Setup {
 
     /// The group runs another assignor than the one that was offered first.
     pub(super) fn report_assignor(&self, offered: &[String], chosen: &str) {
-        let offered = offered.join(",");
-        self.observers.assignor_changed(&AssignorChanged { group: &self.group, offered: &offered, chosen });
+        self.observers.assignor_changed(&AssignorChanged { group: &self.group, offered, chosen });
     }
 
     /// Partitions came whose topics were not asked for.

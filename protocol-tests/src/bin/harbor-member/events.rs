@@ -1,8 +1,8 @@
 //! The harbor's own events, printed.
 
 use kafka_harbor::observe::{
-    CommitFailed, ConsumerStopped, ErrorReported, ForeignPartitions, MessageDeadLettered, MessageFailed,
-    MessageProcessed, MessageRetried, MessageSkipped, Observer, StopReason, TopicWarning,
+    AssignorChanged, CommitFailed, ConsumerStopped, ErrorReported, ForeignPartitions, MessageDeadLettered,
+    MessageFailed, MessageProcessed, MessageRetried, MessageSkipped, Observer, StopReason, TopicWarning,
 };
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -108,6 +108,10 @@ impl Observer for Printer {
         if e.reason != StopReason::Shutdown {
             self.notice(Noticed::Stopped(e.reason));
         }
+    }
+
+    fn assignor_changed(&self, e: &AssignorChanged<'_>) {
+        emit("assignor", json!({ "group": e.group, "offered": e.offered.join(","), "chosen": e.chosen }));
     }
 
     fn foreign_partitions(&self, e: &ForeignPartitions<'_>) {
