@@ -446,3 +446,77 @@ fn outside_of_a_runtime_a_request_is_refused_and_not_a_panic() {
     let error = runtime.block_on(raw).unwrap_err();
     assert_eq!(error.write_outcome(), WriteOutcome::NotWritten);
 }
+
+/// A stream of a broker in memory. Once armed it takes one write more and then is reset.
+struct Breaking {
+    stream: Box<dyn transport::Stream>,
+    armed: Arc<AtomicUsize>,
+}
+
+impl tokio::io::AsyncRead for Breaking {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl tokio::io::AsyncWrite for Breaking {
+    fn poll_write(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &[u8],
+    ) -> std::task::Poll<std::io::Result<usize>> {
+        match self.armed.load(Ordering::Relaxed) {
+            0 => {}
+            1 => return std::task::Poll::Ready(Err(std::io::ErrorKind::ConnectionReset.into())),
+            left => self.armed.store(left - 1, Ordering::Relaxed),
+        }
+        std::pin::Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[derive(Debug)]
+struct BreakingConnector(Brokers, Arc<AtomicUsize>);
+
+impl transport::Connector for BreakingConnector {
+    fn connect<'a>(&'a self, address: &'a BrokerAddress) -> transport::Connecting<'a> {
+        Box::pin(async move {
+            let (stream, armed) = (self.0.connect(address).await?, self.1.clone());
+            Ok(Box::new(Breaking { stream, armed }) as Box<dyn transport::Stream>)
+        })
+    }
+}
+
+/// What had left when a later write of the same round failed did not count: a request of which bytes were with the
+/// broker was told as never sent.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_written_in_part_may_have_been_acted_on() {
+    let brokers = Brokers::new();
+    brokers.at("a:1", usual);
+    let armed = Arc::new(AtomicUsize::new(0));
+    let connector = BreakingConnector(brokers, armed.clone());
+    let client = Client::builder(["a:1"]).build_with(Arc::new(connector)).unwrap();
+    client.cluster().topics(&["t".into()], deadline_in(SECOND)).await.unwrap();
+    let connection = client.cluster().connections().to(NodeId(1));
+    connection.call(heartbeat(1), SECOND).await.unwrap();
+    armed.store(2, Ordering::Relaxed);
+    let error = connection.call(heartbeat(2), SECOND).await.unwrap_err();
+    assert_eq!(error.write_outcome(), WriteOutcome::PossiblyWritten, "{error}");
+}

@@ -204,6 +204,20 @@ impl<'a> Serving<'a> {
     /// Writes all it can; whether anything was written.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let mut written = 0;
+        let result = self.write_segments(cx, &mut written);
+        if written > 0 {
+            self.unflushed = true;
+            // Before a failure as well: what left may be acted on, so its request is not one that was never sent.
+            self.shared.lock().link.handle_transmitted(now(), written);
+        }
+        result?;
+        if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
+            self.unflushed = false;
+        }
+        Ok(written > 0)
+    }
+
+    fn write_segments(&mut self, cx: &mut Context<'_>, written: &mut usize) -> io::Result<()> {
         while !self.segments.is_empty() {
             let mut slices = [IoSlice::new(&[]); SEGMENTS_A_WRITE];
             let count = self.segments.len().min(SEGMENTS_A_WRITE);
@@ -213,20 +227,13 @@ impl<'a> Serving<'a> {
             match Pin::new(&mut self.stream).poll_write_vectored(cx, &slices[..count])? {
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(bytes) => {
-                    written += bytes;
+                    *written += bytes;
                     self.advance(bytes);
                 }
                 Poll::Pending => break,
             }
         }
-        if written > 0 {
-            self.unflushed = true;
-            self.shared.lock().link.handle_transmitted(now(), written);
-        }
-        if self.unflushed && Pin::new(&mut self.stream).poll_flush(cx)?.is_ready() {
-            self.unflushed = false;
-        }
-        Ok(written > 0)
+        Ok(())
     }
 
     fn advance(&mut self, mut bytes: usize) {
