@@ -31,7 +31,8 @@ fn member(cluster: &Cluster, topic: &str, group: &str, ledger: &Path) -> Peer {
     let mut command = Command::new(env!("CARGO_BIN_EXE_harbor-member"));
     command.args(["consume", "--brokers", &cluster.bootstrap, "--topic", topic, "--group", group]);
     command.args(["--levels", "200ms,500ms", "--create-topics", "--from-beginning", "--concurrency", "3"]);
-    command.args(["--handler-ms", "1", "--session-ms", SESSION_MS, "--quiet"]);
+    // As slow as makes the work of a life last about as long as the life.
+    command.args(["--handler-ms", "6", "--session-ms", SESSION_MS, "--quiet"]);
     command.args(["--fail-first", "1"]);
     (0..KEYS_OF_EACH)
         .for_each(|n| _ = command.args(["--fail-key", &format!("k{n}"), "--poison-key", &format!("p{n}")]));
