@@ -85,6 +85,21 @@ impl Mixed {
         }
     }
 
+    /// Whether the owner of the partition is a plain client that handled everything before `end`, and whose last word on
+    /// it is that its commit was refused.
+    pub fn was_refused_last(&mut self, partition: &TopicPartition, end: Offset) -> bool {
+        self.members.values_mut().for_each(Peer::drain);
+        let Some(owner) = self.members.values().find(|peer| owned(peer).contains(partition)) else { return false };
+        let is_last = |event: &Value| {
+            event["event"] == "record"
+                && event["topic"] == partition.topic.as_str()
+                && number(&event["partition"]) == i64::from(partition.partition)
+                && number(&event["offset"]) == end.0 - 1
+        };
+        let mut after = owner.events.iter().skip_while(|event| !is_last(event)).skip(1);
+        after.next().is_some_and(|event| event["error"].as_str().is_some_and(|error| error.starts_with("commit: ")))
+    }
+
     /// Events of every member there is or was, with its name, in the order of each.
     pub fn events(&mut self) -> impl Iterator<Item = (&'static str, &Value)> {
         self.members.values_mut().for_each(Peer::drain);
