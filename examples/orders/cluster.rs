@@ -8,15 +8,15 @@ use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
 use kafka_harbor::adapter::{Adapter, NewTopic};
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     /// For people.
-    pub name: String,
-    pub adapter: Arc<dyn Adapter>,
+    pub(crate) name: String,
+    pub(crate) adapter: Arc<dyn Adapter>,
     suffix: String,
 }
 
 /// The in-process broker, or the Kafka that `--bootstrap HOST:PORT` names.
-pub fn from_arguments() -> Result<Cluster, Box<dyn Error>> {
+pub(crate) fn from_arguments() -> Result<Cluster, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => Ok(Cluster {
@@ -37,11 +37,11 @@ pub fn from_arguments() -> Result<Cluster, Box<dyn Error>> {
 }
 
 impl Cluster {
-    pub fn topic(&self, name: &str) -> String {
+    pub(crate) fn topic(&self, name: &str) -> String {
         format!("{name}{}", self.suffix)
     }
 
-    pub async fn create(&self, topic: &str, partitions: i32) -> Result<(), Box<dyn Error>> {
+    pub(crate) async fn create(&self, topic: &str, partitions: i32) -> Result<(), Box<dyn Error>> {
         Ok(self.adapter.create_topics(&[NewTopic::new(topic).with_partitions(partitions)]).await?)
     }
 }

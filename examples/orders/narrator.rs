@@ -11,33 +11,33 @@ use tokio::sync::watch;
 use crate::service::Order;
 
 #[derive(Debug, Clone)]
-pub struct Narrator {
+pub(crate) struct Narrator {
     begin: Instant,
     /// How many orders reached an end: reserved, or set aside.
     settled: Arc<watch::Sender<u32>>,
 }
 
 impl Narrator {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { begin: Instant::now(), settled: Arc::new(watch::Sender::new(0)) }
     }
 
-    pub fn chapter(&self, text: &str) {
+    pub(crate) fn chapter(&self, text: &str) {
         println!();
         self.say(text);
     }
 
-    pub fn say(&self, text: &str) {
+    pub(crate) fn say(&self, text: &str) {
         println!("{:>6.2}s  {text}", self.begin.elapsed().as_secs_f32());
     }
 
-    pub fn attempt(&self, order: &Order, context: &Context) {
+    pub(crate) fn attempt(&self, order: &Order, context: &Context) {
         let key = String::from_utf8_lossy(context.key().unwrap_or_default()).into_owned();
         self.step(&key, &format!("attempt {}: {} {}", context.attempt(), order.quantity, order.sku));
     }
 
     /// Waits until this many more orders have reached an end, and counts anew from there.
-    pub async fn settled(&self, orders: u32, limit: Duration) -> Result<(), Box<dyn Error>> {
+    pub(crate) async fn settled(&self, orders: u32, limit: Duration) -> Result<(), Box<dyn Error>> {
         let mut settled = self.settled.subscribe();
         // What `wait_for` answers locks the count, so it is let go at once.
         let in_time = tokio::time::timeout(limit, settled.wait_for(|count| *count >= orders)).await.is_ok();

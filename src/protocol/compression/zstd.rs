@@ -1,7 +1,6 @@
 //! Zstandard in pure Rust.
 
 use std::cell::RefCell;
-use std::panic::{self, AssertUnwindSafe};
 
 use structured_zstd::decoding::errors::FrameDecoderError;
 use structured_zstd::decoding::{self, ContentChecksum, FrameContentSize, FrameDecoder};
