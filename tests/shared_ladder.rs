@@ -1,5 +1,7 @@
 //! Ladders that others write to: retries that name no group, as members of the Node package leave them.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod support;
 
 use std::time::Duration;
