@@ -1,6 +1,7 @@
 //! Zstandard in pure Rust.
 
 use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
 
 use structured_zstd::decoding::errors::FrameDecoderError;
 use structured_zstd::decoding::{self, ContentChecksum, FrameContentSize, FrameDecoder};
@@ -38,7 +39,7 @@ pub(super) fn inflate(input: &[u8], max_inflated_bytes: usize) -> Result<Vec<u8>
     // Into one buffer: the frame needs no window of its own, whatever size it claims for one.
     let expected = growth::first_guess(claimed, input);
     let inflated =
-        growth::fill(Codec::Zstd, expected, max_inflated_bytes, |out| match decoder.decode_all(input, out) {
+        growth::fill(Codec::Zstd, expected, max_inflated_bytes, |out| match contained(&mut decoder, input, out)? {
             Ok(filled) => Ok(Some(filled)),
             Err(FrameDecoderError::TargetTooSmall) => Ok(None),
             Err(error) => Err(malformed(Codec::Zstd, error)),
@@ -48,6 +49,17 @@ pub(super) fn inflate(input: &[u8], max_inflated_bytes: usize) -> Result<Vec<u8>
         DECODERS.give(decoder);
     }
     inflated
+}
+
+/// Decodes; a panic of the young decoder is an error of this batch, as bytes from a peer must never end a task. The decoder is not
+/// used again then.
+fn contained(
+    decoder: &mut FrameDecoder,
+    input: &[u8],
+    out: &mut [u8],
+) -> Result<Result<usize, FrameDecoderError>, CompressionError> {
+    panic::catch_unwind(AssertUnwindSafe(|| decoder.decode_all(input, out)))
+        .map_err(|_| malformed(Codec::Zstd, "the decoder panicked"))
 }
 
 /// A compressor, and the buffer that it writes a frame to.
