@@ -16,7 +16,7 @@ use crate::harbor::error::{ConfigError, HarborError, Problems};
 use crate::harbor::serializer::{self, Serializer};
 use crate::harbor::{Harbor, Json};
 use crate::observe::{ErrorReported, ErrorScope, MessageProduced, Observers, PossiblyWritten, ProduceKind, send_span};
-use crate::record::{Header, Record, Timestamp, Topic};
+use crate::record::{Header, Record, Timestamp, Topic, with_owned_parts, with_place};
 use crate::retry::RetryPolicy;
 
 /// Sends payloads. Made by [`Harbor::producer`]; cheap to clone.
@@ -211,6 +211,9 @@ impl<S> fmt::Debug for ProducerBuilder<S> {
 }
 
 /// A payload to send, and what goes with it.
+///
+/// The harbor's own headers are written over those given, but for a correlation id that is not blank. A retry's wait
+/// counts from the timestamp, where one is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<T> {
     key: Option<Bytes>,
@@ -231,34 +234,8 @@ impl<T> Message<T> {
         Self { key: Some(key.into()), ..Self::nothing() }
     }
 
-    /// The same with this key: messages of one key go to one partition and keep their order.
-    #[must_use]
-    pub fn with_key(mut self, key: impl Into<Bytes>) -> Self {
-        self.key = Some(key.into());
-        self
-    }
-
-    /// The same with one more header. The harbor's own headers are written over, but for a correlation id that is
-    /// not blank.
-    #[must_use]
-    pub fn with_header(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.headers.push(Header::new(name, value));
-        self
-    }
-
-    /// The same for this partition, whatever the key.
-    #[must_use]
-    pub fn with_partition(mut self, partition: i32) -> Self {
-        self.partition = Some(partition);
-        self
-    }
-
-    /// The same with this creation time. Default: the time of sending. A retry's wait counts from it.
-    #[must_use]
-    pub fn with_timestamp(mut self, timestamp: Timestamp) -> Self {
-        self.timestamp = Some(timestamp);
-        self
-    }
+    with_owned_parts!();
+    with_place!();
 
     fn nothing() -> Self {
         Self { key: None, payload: None, headers: Vec::new(), partition: None, timestamp: None }

@@ -1,6 +1,6 @@
 //! A record whose parts lie elsewhere, to be encoded from there.
 
-use super::{Header, HeadersIter, HeadersView, Record, RecordView, Timestamp};
+use super::{Header, HeadersIter, HeadersView, Record, RecordView, Timestamp, with_place};
 
 /// A record to be sent, borrowed: nothing is copied before it is encoded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,19 +37,7 @@ impl<'a> RecordRef<'a> {
         self
     }
 
-    /// The same record for this partition.
-    #[must_use]
-    pub fn with_partition(mut self, partition: i32) -> Self {
-        self.partition = Some(partition);
-        self
-    }
-
-    /// The same record with this creation time.
-    #[must_use]
-    pub fn with_timestamp(mut self, timestamp: Timestamp) -> Self {
-        self.timestamp = Some(timestamp);
-        self
-    }
+    with_place!();
 
     /// At most as many bytes as it takes in a batch.
     pub(crate) fn encoded_bytes_at_most(&self) -> usize {

@@ -5,6 +5,7 @@
 //! decoded as they are looked at.
 
 mod borrowed;
+mod builders;
 mod headers;
 pub(crate) mod varint;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use borrowed::{HeadersRef, HeadersRefIter, RecordRef};
+pub(crate) use builders::{with_owned_parts, with_place};
 pub use headers::{HeadersIter, HeadersView};
 
 /// The name of a topic. Cheap to clone.
@@ -221,33 +223,8 @@ impl Record {
         Self { topic: topic.into(), partition: None, key: None, value: None, headers: Vec::new(), timestamp: None }
     }
 
-    /// The same record with this key.
-    #[must_use]
-    pub fn with_key(mut self, key: impl Into<Bytes>) -> Self {
-        self.key = Some(key.into());
-        self
-    }
-
-    /// The same record with one more header.
-    #[must_use]
-    pub fn with_header(mut self, name: impl Into<Bytes>, value: impl Into<Bytes>) -> Self {
-        self.headers.push(Header::new(name, value));
-        self
-    }
-
-    /// The same record for this partition.
-    #[must_use]
-    pub fn with_partition(mut self, partition: i32) -> Self {
-        self.partition = Some(partition);
-        self
-    }
-
-    /// The same record with this creation time.
-    #[must_use]
-    pub fn with_timestamp(mut self, timestamp: Timestamp) -> Self {
-        self.timestamp = Some(timestamp);
-        self
-    }
+    with_owned_parts!();
+    with_place!();
 }
 
 /// A record as it was read, borrowed from its batch.
