@@ -10,10 +10,10 @@ use std::time::Duration;
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
 use kafka_harbor::adapter::{
     Acknowledged, Adapter, AdapterError, Assigned, BoxFuture, Capabilities, CommittedOffset, Event, EventSource,
-    JoinOptions, Membership, MembershipHandle, NewTopic, PartitionWatermarks, Position, PublishError, Publisher,
+    JoinOptions, Membership, MembershipHandle, PartitionWatermarks, Position, PublishError, Publisher,
     PublisherOptions, RecordSet, Release, ResumeFrom, SettleError, Start, TopicDescription,
 };
-use kafka_harbor::record::{Header, Offset, Record, Timestamp, Topic};
+use kafka_harbor::record::{Header, NewTopic, Offset, Record, Timestamp, Topic};
 use kafka_harbor::retry::RetryPolicy;
 use kafka_harbor::testing::contract::{self, Fixture};
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use kafka_harbor::adapter::memory::{Call, MemoryAdapter, MemoryBroker, MemorySettings};
 use kafka_harbor::adapter::{
-    Acknowledged, Adapter, AdapterErrorKind, Assigned, Assignment, Event, JoinOptions, Membership, NewTopic,
-    PartitionBatch, Position, PublishError, Publisher, PublisherOptions, Release, ResumeFrom, Start, TopicSubscription,
+    Acknowledged, Adapter, AdapterErrorKind, Assigned, Assignment, Event, JoinOptions, Membership, PartitionBatch,
+    Position, PublishError, Publisher, PublisherOptions, Release, ResumeFrom, Start, TopicSubscription,
 };
 use kafka_harbor::error::WriteOutcome;
 use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::protocol::error_code::ErrorCode;
-use kafka_harbor::record::{Offset, Record, Timestamp, Topic};
+use kafka_harbor::record::{NewTopic, Offset, Record, Timestamp, Topic};
 use kafka_harbor::retry::{ExponentialFullJitter, RetryPolicy};
 use tokio::time::{Instant, timeout};
 

@@ -16,7 +16,7 @@ use kafka_harbor::harbor::{ConsumerStatus, Failure, Harbor, Text};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::batch::{BatchWriter, Closing, ReadOptions, batches};
 use kafka_harbor::protocol::compression::Compression;
-use kafka_harbor::record::{Offset, Record, Timestamp, Topic, TopicPartition};
+use kafka_harbor::record::{NewTopic, Offset, Record, Timestamp, Topic, TopicPartition};
 use support::{GROUP, Seen, Told, fails, settle, until, within};
 use tokio::sync::mpsc;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kafka_harbor::adapter::memory::{Call, MemoryAdapter, MemoryBroker, StoredRecord};
 use kafka_harbor::adapter::{
     Adapter, AdapterError, BoxFuture, Capabilities, CommittedOffset, Event, EventSource, JoinOptions, Membership,
-    NewTopic, PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
+    PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
 };
 use kafka_harbor::clock::TokioClock;
 use kafka_harbor::error::BoxError;
@@ -20,7 +20,7 @@ use kafka_harbor::harbor::{
 use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::observe::{CommitFailed, ErrorReported, MessageRedriven, Observer};
 use kafka_harbor::protocol::error_code::ErrorCode;
-use kafka_harbor::record::{Header, Offset, Record, Topic};
+use kafka_harbor::record::{Header, NewTopic, Offset, Record, Topic};
 use tokio::time::Instant;
 
 const DLQ: &str = "orders-dlq";

@@ -4,9 +4,10 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kafka_harbor::adapter::Adapter;
 use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
-use kafka_harbor::adapter::{Adapter, NewTopic};
+use kafka_harbor::record::NewTopic;
 
 pub(crate) struct Cluster {
     /// For people.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::adapter::{
-    Adapter, Event, JoinOptions, NewTopic, PartitionBatch, Publisher, PublisherOptions, Start, TopicSubscription,
+    Adapter, Event, JoinOptions, PartitionBatch, Publisher, PublisherOptions, Start, TopicSubscription,
 };
 use kafka_harbor::protocol::compression::Codec;
-use kafka_harbor::record::{Header, Offset, Record, RecordView, Topic, TopicPartition};
+use kafka_harbor::record::{Header, NewTopic, Offset, Record, RecordView, Topic, TopicPartition};
 
 use crate::Cluster;
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kafka_harbor::adapter::{
     Adapter, AdapterError, BoxFuture, Capabilities, CommittedOffset, Event, EventSource, JoinOptions, Membership,
-    NewTopic, PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
+    PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
 };
-use kafka_harbor::record::Topic;
+use kafka_harbor::record::{NewTopic, Topic};
 
 /// An adapter that passes everything on, and shows each event of its memberships before it is handed over.
 pub struct Watched {

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use kafka_harbor::adapter::kafka::{KafkaAdapter, KafkaAdapterBuilder};
 use kafka_harbor::adapter::{
-    Adapter, AdapterErrorKind, Event, JoinOptions, NewTopic, Publisher, PublisherOptions, Start, TopicSubscription,
+    Adapter, AdapterErrorKind, Event, JoinOptions, Publisher, PublisherOptions, Start, TopicSubscription,
 };
 use kafka_harbor::error::WriteOutcome;
 use kafka_harbor::protocol::compression::Codec;
-use kafka_harbor::record::{Record, Topic};
+use kafka_harbor::record::{NewTopic, Record, Topic};
 use kafka_harbor::retry::{ExponentialFullJitter, RetryPolicy};
 use kafka_harbor::testing::contract::Fixture;
 use protocol_tests::{Cluster, kafka, unique};

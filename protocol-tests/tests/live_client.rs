@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use kafka_harbor::client::{Client, GroupKind, GroupOffset, NewTopic, OffsetSpec, TopicCreation};
-use kafka_harbor::record::{Offset, Timestamp, Topic, TopicPartition};
+use kafka_harbor::client::{Client, GroupKind, GroupOffset, OffsetSpec, TopicCreation};
+use kafka_harbor::record::{NewTopic, Offset, Timestamp, Topic, TopicPartition};
 use protocol_tests::{kafka, kafka_with, unique};
 
 const SECOND: Duration = Duration::from_secs(1);

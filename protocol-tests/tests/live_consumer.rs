@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kafka_harbor::client::{
-    Client, CommitPosition, Consumer, ConsumerError, ConsumerEvent, NewTopic, OffsetReset, PartitionBatch,
+    Client, CommitPosition, Consumer, ConsumerError, ConsumerEvent, OffsetReset, PartitionBatch,
 };
-use kafka_harbor::record::{Offset, Record, RecordRef, Topic, TopicPartition};
+use kafka_harbor::record::{NewTopic, Offset, Record, RecordRef, Topic, TopicPartition};
 use protocol_tests::{Cluster, kafka, kafka_with, unique};
 use tokio::task::JoinHandle;
 

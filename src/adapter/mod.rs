@@ -23,7 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::record::Topic;
+use crate::record::{NewTopic, Topic};
 
 pub use error::{AdapterError, AdapterErrorKind};
 pub use membership::{
@@ -32,7 +32,7 @@ pub use membership::{
     SettleError, SettleFailure, Start, TopicSubscription,
 };
 pub use publish::{Acknowledged, PublishError, Publisher, PublisherOptions, RecordFailure, RecordOutcome};
-pub use topics::{CommittedOffset, NewTopic, PartitionWatermarks, TopicDescription};
+pub use topics::{CommittedOffset, PartitionWatermarks, TopicDescription};
 
 /// A future behind a pointer, so that the port can be a trait object. One is made a batch, never a record.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -4,40 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::record::{Offset, Topic, TopicPartition};
 
-/// A topic to create.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewTopic {
-    /// Its name.
-    pub topic: Topic,
-    /// Partitions; the broker's default when absent.
-    pub partitions: Option<i32>,
-    /// Replicas of each; the broker's default when absent.
-    pub replication_factor: Option<i16>,
-    /// Settings by the broker's names, such as `retention.ms`.
-    pub configs: BTreeMap<String, String>,
-}
-
-impl NewTopic {
-    /// A topic with the broker's defaults.
-    pub fn new(topic: impl Into<Topic>) -> Self {
-        Self { topic: topic.into(), partitions: None, replication_factor: None, configs: BTreeMap::new() }
-    }
-
-    /// The same topic with this many partitions.
-    #[must_use]
-    pub fn with_partitions(mut self, partitions: i32) -> Self {
-        self.partitions = Some(partitions);
-        self
-    }
-
-    /// The same topic with this setting.
-    #[must_use]
-    pub fn with_config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.configs.insert(name.into(), value.into());
-        self
-    }
-}
-
 /// A topic as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicDescription {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 pub use self::admin::{
     Admin, ConfigEntry, ConfigSource, GroupDescription, GroupKind, GroupListing, GroupMember, GroupOffset, ListedGroup,
-    ListedOffset, NewTopic, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
+    ListedOffset, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
 };
 pub use self::config::ClientBuilder;
 pub use self::consumer::{

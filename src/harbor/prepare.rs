@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::adapter::{Adapter, NewTopic, TopicDescription};
+use crate::adapter::{Adapter, TopicDescription};
 use crate::harbor::error::{ConfigError, HarborError, Problems};
 use crate::harbor::topology::{Derived, Topology};
-use crate::record::Topic;
+use crate::record::{NewTopic, Topic};
 
 /// How topics that are missing are created.
 ///

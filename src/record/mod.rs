@@ -7,6 +7,7 @@
 mod borrowed;
 mod builders;
 mod headers;
+mod new_topic;
 pub(crate) mod varint;
 
 use std::borrow::Borrow;
@@ -19,6 +20,7 @@ use bytes::Bytes;
 pub use borrowed::{HeadersRef, HeadersRefIter, RecordRef};
 pub(crate) use builders::{with_owned_parts, with_place};
 pub use headers::{HeadersIter, HeadersView};
+pub use new_topic::NewTopic;
 
 /// The name of a topic. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

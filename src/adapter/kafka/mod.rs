@@ -21,10 +21,10 @@ use tokio::time::Instant;
 
 use crate::adapter::{
     Adapter, AdapterError, AdapterErrorKind, BoxFuture, Capabilities, CommittedOffset, JoinOptions, Membership,
-    NewTopic, PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
+    PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
 };
 use crate::client::{Admin, Client};
-use crate::record::Topic;
+use crate::record::{NewTopic, Topic};
 
 pub use settings::KafkaAdapterBuilder;
 

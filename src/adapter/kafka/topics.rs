@@ -3,15 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::{adapter_error, topic_error};
-use crate::adapter::{AdapterError, CommittedOffset, NewTopic, PartitionWatermarks, TopicDescription};
-use crate::client::{self, Admin, ClientError, ListedOffset, OffsetSpec};
+use crate::adapter::{AdapterError, CommittedOffset, PartitionWatermarks, TopicDescription};
+use crate::client::{Admin, ClientError, ListedOffset, OffsetSpec};
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{Offset, Topic, TopicPartition};
+use crate::record::{NewTopic, Offset, Topic, TopicPartition};
 
 pub(super) async fn create(admin: &Admin, topics: &[NewTopic]) -> Result<(), AdapterError> {
-    let wire: Vec<_> = topics.iter().map(client::NewTopic::from).collect();
     let failures: Vec<_> = admin
-        .create_topics(&wire)
+        .create_topics(topics)
         .await
         .into_iter()
         .filter_map(|(topic, outcome)| Some((topic, outcome.err()?)))
@@ -86,17 +85,6 @@ pub(super) async fn committed(
     }
     let offsets = admin.group_offsets(group, Some(&partitions)).await.map_err(|error| adapter_error(what, error))?;
     Ok(offsets.into_iter().map(|(partition, found)| CommittedOffset { partition, offset: found.offset }).collect())
-}
-
-impl From<&NewTopic> for client::NewTopic {
-    fn from(new: &NewTopic) -> Self {
-        Self {
-            partitions: new.partitions,
-            replication_factor: new.replication_factor,
-            configs: new.configs.clone(),
-            ..Self::new(&new.topic)
-        }
-    }
 }
 
 /// Both ends of a partition have an offset always; an answer without one is a fault of the broker.

@@ -25,11 +25,11 @@ use std::time::Duration;
 
 use crate::adapter::{
     Adapter, AdapterError, AdapterErrorKind, BoxFuture, Capabilities, CommittedOffset, JoinOptions, Membership,
-    NewTopic, PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
+    PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
 };
 use crate::memory::TopicConfig;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{Topic, TopicPartition};
+use crate::record::{NewTopic, Topic, TopicPartition};
 
 pub use broker::{MemoryBroker, NotDrained};
 pub use call::Call;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use kafka_harbor::client::{ConfigSource, NewTopic, TopicCreation, TopicDescription};
-use kafka_harbor::record::{NodeId, Topic};
+use kafka_harbor::client::{ConfigSource, TopicCreation, TopicDescription};
+use kafka_harbor::record::{NewTopic, NodeId, Topic};
 use serde_json::{Value, json};
 
 use crate::connect::ConnectArgs;

@@ -31,7 +31,7 @@ use crate::record::NodeId;
 pub use configs::{ConfigEntry, ConfigSource};
 pub use groups::{GroupDescription, GroupKind, GroupListing, GroupMember, ListedGroup};
 pub use offsets::{GroupOffset, ListedOffset, OffsetSpec};
-pub use topics::{NewTopic, PartitionDescription, TopicCreation, TopicDescription};
+pub use topics::{PartitionDescription, TopicCreation, TopicDescription};
 
 /// What became of each thing that a call was about, in the order given.
 pub type Outcomes<K, T> = Vec<(K, Result<T, ClientError>)>;

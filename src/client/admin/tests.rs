@@ -20,7 +20,7 @@ use super::*;
 use crate::client::scripted::{Act, Brokers, Exchange, metadata};
 use crate::protocol::api::ApiKey;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{Offset, Topic, TopicPartition};
+use crate::record::{NewTopic, Offset, Topic, TopicPartition};
 
 const METADATA: ApiKey = ApiKey(3);
 const LIST_OFFSETS: ApiKey = ApiKey(2);

@@ -18,62 +18,7 @@ use super::retry::{Attempt, Try, join_all};
 use super::{Admin, Outcomes, millis};
 use crate::client::{ClientError, Stale, now};
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{LeaderEpoch, NodeId, Offset, Topic, TopicPartition};
-
-/// A topic to create.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NewTopic {
-    /// Its name.
-    pub topic: Topic,
-    /// Partitions; the broker's `num.partitions` when absent (KIP-464).
-    pub partitions: Option<i32>,
-    /// Replicas of each; the broker's `default.replication.factor` when absent (KIP-464).
-    pub replication_factor: Option<i16>,
-    /// Settings by the broker's names, such as `retention.ms`.
-    pub configs: BTreeMap<String, String>,
-}
-
-impl NewTopic {
-    /// A topic with the broker's defaults.
-    pub fn new(topic: impl Into<Topic>) -> Self {
-        Self { topic: topic.into(), partitions: None, replication_factor: None, configs: BTreeMap::new() }
-    }
-
-    /// The same topic with this many partitions.
-    #[must_use]
-    pub fn with_partitions(mut self, partitions: i32) -> Self {
-        self.partitions = Some(partitions);
-        self
-    }
-
-    /// The same topic with this many replicas of each partition.
-    #[must_use]
-    pub fn with_replication_factor(mut self, replicas: i16) -> Self {
-        self.replication_factor = Some(replicas);
-        self
-    }
-
-    /// The same topic with this setting.
-    #[must_use]
-    pub fn with_config(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.configs.insert(name.into(), value.into());
-        self
-    }
-
-    fn on_the_wire(&self) -> CreatableTopic {
-        let configs = self.configs.iter().map(|(name, value)| {
-            CreatableTopicConfig::default()
-                .with_name(StrBytes::from_string(name.clone()))
-                .with_value(Some(StrBytes::from_string(value.clone())))
-        });
-        CreatableTopic::default()
-            .with_name(topic_name(&self.topic))
-            .with_num_partitions(self.partitions.unwrap_or(-1))
-            .with_replication_factor(self.replication_factor.unwrap_or(-1))
-            .with_configs(configs.collect())
-    }
-}
+use crate::record::{LeaderEpoch, NewTopic, NodeId, Offset, Topic, TopicPartition};
 
 /// How a topic came to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,7 +67,7 @@ impl Admin {
         let deadline = self.deadline();
         let by_name: HashMap<&Topic, &NewTopic> = topics.iter().map(|new| (&new.topic, new)).collect();
         let attempt = |open: Vec<Topic>, retry: Try| -> Attempt<'_, Topic, TopicCreation> {
-            let wire = open.iter().filter_map(|topic| by_name.get(topic)).map(|new| new.on_the_wire()).collect();
+            let wire = open.iter().filter_map(|topic| by_name.get(topic)).map(|new| creatable(new)).collect();
             Box::pin(async move { self.try_create(wire, retry, deadline).await })
         };
         let names = topics.iter().map(|new| new.topic.clone());
@@ -470,6 +415,19 @@ fn is_settled(known: &MetadataResponseTopic, topic: &Topic) -> bool {
     known.name.as_ref().is_some_and(|name| name.as_str() == topic.as_str())
         && known.error_code == 0
         && known.partitions.iter().all(|partition| partition.leader_id.0 >= 0)
+}
+
+fn creatable(new: &NewTopic) -> CreatableTopic {
+    let configs = new.configs.iter().map(|(name, value)| {
+        CreatableTopicConfig::default()
+            .with_name(StrBytes::from_string(name.clone()))
+            .with_value(Some(StrBytes::from_string(value.clone())))
+    });
+    CreatableTopic::default()
+        .with_name(topic_name(&new.topic))
+        .with_num_partitions(new.partitions.unwrap_or(-1))
+        .with_replication_factor(new.replication_factor.unwrap_or(-1))
+        .with_configs(configs.collect())
 }
 
 fn metadata_request(topics: &[Topic]) -> MetadataRequest {

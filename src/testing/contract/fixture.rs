@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::adapter::{Adapter, NewTopic};
+use crate::adapter::Adapter;
+use crate::record::NewTopic;
 
 /// How the checks reach the broker under test.
 pub trait Fixture: fmt::Debug + Send + Sync {

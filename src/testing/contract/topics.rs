@@ -1,7 +1,7 @@
 //! Checks of what is asked about topics and groups, and of the adapter's end.
 
-use crate::adapter::{AdapterErrorKind, JoinOptions, NewTopic, PublisherOptions, Start, TopicSubscription};
-use crate::record::{Offset, Record, Topic};
+use crate::adapter::{AdapterErrorKind, JoinOptions, PublisherOptions, Start, TopicSubscription};
+use crate::record::{NewTopic, Offset, Record, Topic};
 use crate::testing::contract::Fixture;
 use crate::testing::contract::fixture::{connected, new_topic, skip, unique, within};
 use crate::testing::contract::publishing::{counted, publish};
