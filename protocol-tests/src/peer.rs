@@ -24,6 +24,7 @@ pub fn interop(name: &str, args: &[&str]) -> Option<Peer> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/interop");
     let part = match name {
         "node-plain" => "node",
+        "node-confluent" => "confluent",
         "generic" | "babelqueue" => "python",
         other => other,
     };
