@@ -15,7 +15,7 @@ use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::Record;
 use kafka_harbor::retry::RetryPolicy;
-use support::{GROUP, Port, Seen, fails, send, settle, until, within};
+use support::{GROUP, Port, Seen, fails, noting, send, settle, start, until, within};
 use tokio::sync::Semaphore;
 
 #[tokio::test(start_paused = true)]
@@ -24,26 +24,20 @@ async fn a_hop_that_is_refused_stops_the_consumer_with_its_record_uncommitted() 
     broker.create_topic("orders", 2).unwrap();
     let port = Port::on(broker);
     let gate = Arc::new(Semaphore::new(0));
-    let consumer = port
-        .consumer()
-        .concurrency(2)
-        .retry_levels(["5s"])
-        .subscribe("orders", {
+    let consumer = start(port.consumer().concurrency(2).retry_levels(["5s"]).subscribe("orders", {
+        let gate = gate.clone();
+        move |order: String| {
             let gate = gate.clone();
-            move |order: String| {
-                let gate = gate.clone();
-                async move {
-                    if order == "bad" {
-                        return fails();
-                    }
-                    gate.acquire().await.unwrap().forget();
-                    Ok(())
+            async move {
+                if order == "bad" {
+                    return fails();
                 }
+                gate.acquire().await.unwrap().forget();
+                Ok(())
             }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }
+    }))
+    .await;
     port.broker.fail_next_produce("orders-retry-1", ErrorCode::TOPIC_AUTHORIZATION_FAILED, false);
     port.send(Record::new("orders", "slow").with_partition(1)).await;
     settle().await;
@@ -63,8 +57,7 @@ async fn a_hop_that_is_refused_stops_the_consumer_with_its_record_uncommitted() 
 #[tokio::test(start_paused = true)]
 async fn a_hop_is_offered_five_times_before_the_consumer_gives_up() {
     let port = Port::new();
-    let consumer = port.consumer().subscribe("orders", async |_: String| fails()).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", async |_: String| fails())).await;
     for _ in 0..4 {
         port.broker.lose_next_acknowledgement("orders-dlq");
     }
@@ -84,8 +77,7 @@ async fn a_hop_is_offered_five_times_before_the_consumer_gives_up() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_fails_stops_nothing_and_withholds_what_it_covers() {
     let port = Port::new();
-    let consumer = port.consumer().subscribe("orders", async |_: String| Ok::<_, Failure>(())).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", async |_: String| Ok::<_, Failure>(()))).await;
     port.broker.fail_commits(GROUP, 1, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, true);
     port.publish("orders", &["tea"]).await;
     until("the failure", || !port.told.of(&["error"]).is_empty()).await;
@@ -102,8 +94,7 @@ async fn a_commit_that_fails_stops_nothing_and_withholds_what_it_covers() {
 #[tokio::test(start_paused = true)]
 async fn the_last_position_of_a_quiet_topic_is_not_left_uncommitted() {
     let port = Port::new();
-    let consumer = port.consumer().subscribe("orders", async |_: String| Ok::<_, Failure>(())).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().subscribe("orders", async |_: String| Ok::<_, Failure>(()))).await;
     port.broker.fail_commits(GROUP, 3, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, true);
     port.publish("orders", &["tea"]).await;
     // Nothing else ever finishes; the commit is made again all the same.
@@ -115,8 +106,7 @@ async fn the_last_position_of_a_quiet_topic_is_not_left_uncommitted() {
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_fails_after_a_hop_withholds_the_hops_events() {
     let port = Port::new();
-    let consumer = port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails()).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails())).await;
     settle().await;
     port.broker.fail_commits(GROUP, 1, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, true);
     port.publish("orders", &["tea"]).await;
@@ -136,19 +126,14 @@ async fn a_commit_that_fails_after_a_hop_withholds_the_hops_events() {
 async fn nothing_is_committed_past_a_hop_that_is_not_acknowledged() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String| {
-                seen.add(&*order);
-                async move { if order == "bad" { fails() } else { Ok(()) } }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String| {
+            seen.add(&*order);
+            async move { if order == "bad" { fails() } else { Ok(()) } }
+        }
+    }))
+    .await;
     port.broker.slow_next_produce("orders-retry-1", Duration::from_secs(7));
     port.publish("orders", &["tea", "bad", "milk", "rice"]).await;
     settle().await;
@@ -174,19 +159,14 @@ async fn nothing_is_committed_past_a_hop_that_is_not_acknowledged() {
 async fn only_so_many_hops_of_a_partition_are_open_at_once() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .hops_in_flight(2)
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String| {
-                seen.add(order);
-                async { fails() }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().hops_in_flight(2).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String| {
+            seen.add(order);
+            async { fails() }
+        }
+    }))
+    .await;
     port.broker
         .fault(Fault::new(Operation::Publish, Effect::Delay(Duration::from_secs(3))).on_topic("orders-dlq").times(2));
     send(&port.broker, ["a", "b", "c", "d"].map(|value| Record::new("orders", value)).to_vec()).await;
@@ -200,15 +180,11 @@ async fn only_so_many_hops_of_a_partition_are_open_at_once() {
 #[tokio::test(start_paused = true)]
 async fn commits_are_gathered_and_one_is_under_way_at_a_time() {
     let port = Port::new();
-    let consumer = port
-        .consumer()
-        .subscribe("orders", async |_: String| {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            Ok::<_, Failure>(())
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().subscribe("orders", async |_: String| {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        Ok::<_, Failure>(())
+    }))
+    .await;
     send(&port.broker, (0..200).map(|n| Record::new("orders", n.to_string())).collect()).await;
     port.drained(&["orders"]).await;
     let commits = settles(&port.broker);
@@ -221,21 +197,16 @@ async fn commits_are_gathered_and_one_is_under_way_at_a_time() {
 async fn commit_each_waits_before_the_next_delivery() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .commit(CommitMode::Each)
-        .subscribe("orders", {
-            let seen = seen.clone();
-            let broker = port.broker.clone();
-            move |order: String| {
-                let committed = broker.committed(GROUP, "orders", 0).map_or(0, |offset| offset.0);
-                seen.add(format!("{order} after {committed}"));
-                async move { if order == "bad" { fails() } else { Ok(()) } }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().commit(CommitMode::Each).subscribe("orders", {
+        let seen = seen.clone();
+        let broker = port.broker.clone();
+        move |order: String| {
+            let committed = broker.committed(GROUP, "orders", 0).map_or(0, |offset| offset.0);
+            seen.add(format!("{order} after {committed}"));
+            async move { if order == "bad" { fails() } else { Ok(()) } }
+        }
+    }))
+    .await;
     port.broker.fault(Fault::new(Operation::Settle, Effect::Delay(Duration::from_secs(2))).times(1));
     send(&port.broker, ["a", "bad", "c"].map(|value| Record::new("orders", value)).to_vec()).await;
     port.drained(&["orders"]).await;
@@ -255,14 +226,13 @@ async fn the_first_record_after_the_start_survives_a_hard_end() {
     // under way: the position is committed before anything is read.
     let port = Port::new();
     port.publish("orders", &["old"]).await;
-    let first = port
-        .harbor
-        .consumer(GROUP)
-        .dead_letters(false)
-        .subscribe("orders", async |_: String| std::future::pending::<Result<(), Failure>>().await)
-        .build()
-        .unwrap();
-    first.start().await.unwrap();
+    let first = start(
+        port.harbor
+            .consumer(GROUP)
+            .dead_letters(false)
+            .subscribe("orders", async |_: String| std::future::pending::<Result<(), Failure>>().await),
+    )
+    .await;
     settle().await;
     assert_eq!(port.committed("orders"), Some(1));
     port.publish("orders", &["tea"]).await;
@@ -270,19 +240,7 @@ async fn the_first_record_after_the_start_survives_a_hard_end() {
     port.broker.expire_session(GROUP, port.broker.members(GROUP)[0]);
     let seen = Seen::default();
     let other = Port::on(port.broker.clone());
-    let second = other
-        .harbor
-        .consumer(GROUP)
-        .dead_letters(false)
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String, context: Context| {
-                seen.note(&order, &context);
-                async { Ok::<_, Failure>(()) }
-            }
-        })
-        .build()
-        .unwrap();
+    let second = other.harbor.consumer(GROUP).dead_letters(false).subscribe("orders", noting(&seen)).build().unwrap();
     let _ = first.stop(Duration::ZERO).await;
     second.start().await.unwrap();
     other.drained(&["orders"]).await;
@@ -293,19 +251,14 @@ async fn the_first_record_after_the_start_survives_a_hard_end() {
 async fn an_observer_that_is_slow_to_be_told_holds_up_no_more_than_its_bound() {
     let port = Port::new();
     let handled = Arc::new(AtomicUsize::new(0));
-    let consumer = port
-        .consumer()
-        .outcomes_in_flight(10)
-        .subscribe("orders", {
-            let handled = handled.clone();
-            move |_: String| {
-                handled.fetch_add(1, Ordering::Relaxed);
-                async { Ok::<_, Failure>(()) }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().outcomes_in_flight(10).subscribe("orders", {
+        let handled = handled.clone();
+        move |_: String| {
+            handled.fetch_add(1, Ordering::Relaxed);
+            async { Ok::<_, Failure>(()) }
+        }
+    }))
+    .await;
     port.broker.fault(Fault::new(Operation::Settle, Effect::Delay(Duration::from_secs(60))));
     port.publish("orders", &["first"]).await;
     settle().await;
@@ -322,8 +275,7 @@ async fn hops_use_the_harbors_retry_policy() {
         builder.produce_retry(RetryPolicy { attempts: 1, ..RetryPolicy::default() })
     });
     port.broker.create_topic("orders", 1).unwrap();
-    let consumer = port.consumer().subscribe("orders", async |_: String| fails()).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", async |_: String| fails())).await;
     port.broker.fail_next_produce("orders-dlq", ErrorCode::NOT_LEADER_OR_FOLLOWER, true);
     port.publish("orders", &["tea"]).await;
     assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
@@ -343,14 +295,8 @@ fn settles(broker: &MemoryBroker) -> Vec<i64> {
 async fn a_hop_that_fails_lets_the_consumer_stop_at_once_whatever_its_worker_waits_for() {
     for mode in [CommitMode::Each, CommitMode::Together] {
         let port = Port::new();
-        let consumer = port
-            .consumer()
-            .commit(mode)
-            .hops_in_flight(1)
-            .subscribe("orders", async |_: String| fails())
-            .build()
-            .unwrap();
-        consumer.start().await.unwrap();
+        let consumer =
+            start(port.consumer().commit(mode).hops_in_flight(1).subscribe("orders", async |_: String| fails())).await;
         settle().await;
         port.broker.fail_next_produce("orders-dlq", ErrorCode::TOPIC_AUTHORIZATION_FAILED, false);
         send(&port.broker, ["tea", "milk", "rice"].map(|value| Record::new("orders", value)).to_vec()).await;

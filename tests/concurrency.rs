@@ -12,7 +12,7 @@ use kafka_harbor::adapter::memory::{MemoryBroker, MemorySettings};
 use kafka_harbor::harbor::{Context, Failure};
 use kafka_harbor::observe::{MessageProcessed, Observer};
 use kafka_harbor::record::Record;
-use support::{GROUP, Port, Seen, send, settle, within};
+use support::{GROUP, Port, Seen, send, settle, start, within};
 use tokio::time::Instant;
 
 fn port(partitions: i32) -> Port {
@@ -67,24 +67,20 @@ async fn a_partition_with_much_to_do_lets_others_have_their_turn() {
     for (pause, bound) in [(Duration::ZERO, 600), (Duration::from_millis(10), 20)] {
         let port = port(2);
         let seen = Seen::default();
-        let consumer = port
-            .consumer()
-            .subscribe("orders", {
+        start(port.consumer().subscribe("orders", {
+            let seen = seen.clone();
+            move |_: String, context: Context| {
                 let seen = seen.clone();
-                move |_: String, context: Context| {
-                    let seen = seen.clone();
-                    async move {
-                        if !pause.is_zero() {
-                            tokio::time::sleep(pause).await;
-                        }
-                        seen.add(context.partition().to_string());
-                        Ok::<_, Failure>(())
+                async move {
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
                     }
+                    seen.add(context.partition().to_string());
+                    Ok::<_, Failure>(())
                 }
-            })
-            .build()
-            .unwrap();
-        consumer.start().await.unwrap();
+            }
+        }))
+        .await;
         send(&port.broker, (0..1_000).map(|n| Record::new("orders", n.to_string()).with_partition(0)).collect()).await;
         send(&port.broker, vec![Record::new("orders", "small").with_partition(1)]).await;
         port.drained(&["orders"]).await;
@@ -167,18 +163,14 @@ async fn observers_cannot_decide() {
     broker.create_topic("orders", 1).unwrap();
     let port = Port::with(broker, |builder| builder.observer(Panicking));
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String| {
-                seen.add(order);
-                async { Ok::<_, Failure>(()) }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String| {
+            seen.add(order);
+            async { Ok::<_, Failure>(()) }
+        }
+    }))
+    .await;
     port.publish("orders", &["tea", "milk"]).await;
     port.drained(&["orders"]).await;
     settle().await;
@@ -193,29 +185,23 @@ fn it_works_on_a_runtime_of_many_threads_as_well() {
     runtime.block_on(async {
         let port = port(8);
         let handled = Arc::new(AtomicUsize::new(0));
-        let consumer = port
-            .consumer()
-            .concurrency(4)
-            .retry_levels(["20ms"])
-            .subscribe("orders", {
+        start(port.consumer().concurrency(4).retry_levels(["20ms"]).subscribe("orders", {
+            let handled = handled.clone();
+            move |order: String, context: Context| {
                 let handled = handled.clone();
-                move |order: String, context: Context| {
-                    let handled = handled.clone();
-                    async move {
-                        if order.ends_with('3') && context.attempt() == 1 {
-                            return Err(Failure::new("again"));
-                        }
-                        if order.ends_with('5') {
-                            tokio::task::yield_now().await;
-                        }
-                        handled.fetch_add(1, Ordering::Relaxed);
-                        Ok(())
+                async move {
+                    if order.ends_with('3') && context.attempt() == 1 {
+                        return Err(Failure::new("again"));
                     }
+                    if order.ends_with('5') {
+                        tokio::task::yield_now().await;
+                    }
+                    handled.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
                 }
-            })
-            .build()
-            .unwrap();
-        consumer.start().await.unwrap();
+            }
+        }))
+        .await;
         for _ in 0..10 {
             send(&port.broker, spread(8, 100)).await;
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kafka_harbor::adapter::memory::MemoryBroker;
 use kafka_harbor::harbor::{Context, Failure};
 use kafka_harbor::record::{Record, Timestamp, TopicPartition};
-use support::{GROUP, Port, Seen, fails, now, send, settle, until};
+use support::{GROUP, Port, Seen, fails, now, send, settle, start, until};
 use tokio::time::Instant;
 
 /// Handlers that note when they are called, in seconds since the start, and fail the first time.
@@ -26,8 +26,7 @@ fn timed(seen: &Seen) -> impl Fn(String, Context) -> std::future::Ready<Result<(
 async fn the_wait_counts_from_the_timestamp_and_is_capped() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["5s"]).subscribe("orders", timed(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", timed(&seen))).await;
     settle().await;
     let retry = |value: &'static str, timestamp: Timestamp| {
         Record::new("orders-retry-1", value).with_timestamp(timestamp).with_header("x-retry-group", GROUP)
@@ -45,8 +44,7 @@ async fn the_wait_counts_from_the_timestamp_and_is_capped() {
 async fn a_level_without_delay_does_not_wait() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["0s"]).subscribe("orders", timed(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["0s"]).subscribe("orders", timed(&seen))).await;
     port.publish("orders", &["tea"]).await;
     port.drained(&["orders", "orders-retry-1"]).await;
     assert_eq!(seen.all()[1], "orders-retry-1 tea 0.000");
@@ -56,8 +54,7 @@ async fn a_level_without_delay_does_not_wait() {
 async fn a_record_that_waits_starves_nobody() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["60s"]).subscribe("orders", timed(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["60s"]).subscribe("orders", timed(&seen))).await;
     port.publish("orders", &["bad"]).await;
     settle().await;
     assert_eq!(port.broker.paused(GROUP), [TopicPartition::new("orders-retry-1", 0)]);
@@ -75,27 +72,22 @@ async fn partitions_that_are_due_together_take_turns() {
     broker.create_topic("orders", 3).unwrap();
     let port = Port::on(broker);
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["10s"])
-        .subscribe("orders", {
+    start(port.consumer().retry_levels(["10s"]).subscribe("orders", {
+        let seen = seen.clone();
+        move |_: String, context: Context| {
             let seen = seen.clone();
-            move |_: String, context: Context| {
-                let seen = seen.clone();
-                async move {
-                    if context.attempt() == 1 {
-                        return fails();
-                    }
-                    seen.add("begins");
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                    seen.add("ends");
-                    Ok(())
+            async move {
+                if context.attempt() == 1 {
+                    return fails();
                 }
+                seen.add("begins");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                seen.add("ends");
+                Ok(())
             }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }
+    }))
+    .await;
     for partition in 0..3 {
         port.send(Record::new("orders", "tea").with_partition(partition).with_key(partition.to_string())).await;
     }
@@ -107,8 +99,7 @@ async fn partitions_that_are_due_together_take_turns() {
 async fn only_what_is_not_due_waits_and_order_holds() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["10s"]).subscribe("orders", timed(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["10s"]).subscribe("orders", timed(&seen))).await;
     port.publish("orders", &["first"]).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     port.publish("orders", &["second"]).await;
@@ -128,14 +119,7 @@ async fn only_what_is_not_due_waits_and_order_holds() {
 async fn a_delay_may_be_longer_than_a_delivery() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .max_processing_time("30s")
-        .retry_levels(["3d"])
-        .subscribe("orders", timed(&seen))
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().max_processing_time("30s").retry_levels(["3d"]).subscribe("orders", timed(&seen))).await;
     port.publish("orders", &["tea"]).await;
     port.drained(&["orders", "orders-retry-1"]).await;
     assert!(seen.all()[1].starts_with("orders-retry-1 tea 259200.0"), "{:?}", seen.all());
@@ -148,8 +132,7 @@ async fn what_waits_is_not_kept_in_memory() {
     broker.create_topic("orders", 1).unwrap();
     let port = Port::on(broker);
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["1h"]).subscribe("orders", timed(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["1h"]).subscribe("orders", timed(&seen))).await;
     // More waits on the ladder than the whole budget; what comes on the original is handled all the same.
     let big = "x".repeat(10_000);
     for _ in 0..20 {
@@ -168,8 +151,7 @@ async fn a_busy_retry_topic_reads_each_record_about_once() {
     // A thousand records whose times come one every ten milliseconds: parking for each would fetch each anew.
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["5s"]).subscribe("orders", timed(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", timed(&seen))).await;
     settle().await;
     let began = now();
     let records = (0..1_000).map(|n| {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kafka_harbor::harbor::{Consumer, Context, Failure};
 use kafka_harbor::record::Record;
-use support::{GROUP, Port, Seen, fails, settle, until};
+use support::{GROUP, Port, Seen, fails, settle, start, until};
 
 /// A consumer that fails the first delivery if it is told to.
 fn consumer(port: &Port, group: &str, seen: &Seen, fail: bool) -> Consumer {
@@ -126,21 +126,14 @@ async fn a_retry_that_was_there_before_its_reader_is_handled_also_on_a_new_parti
     };
     port.send(retry("early", 0)).await;
     let seen = Seen::default();
-    let consumer = port
-        .harbor
-        .consumer(GROUP)
-        .auto_create_topics(true)
-        .retry_levels(["5s"])
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String, context: Context| {
-                seen.note(&order, &context);
-                std::future::ready(Ok::<_, Failure>(()))
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.harbor.consumer(GROUP).auto_create_topics(true).retry_levels(["5s"]).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String, context: Context| {
+            seen.note(&order, &context);
+            std::future::ready(Ok::<_, Failure>(()))
+        }
+    }))
+    .await;
     port.broker.add_partitions("orders-retry-1", 2).unwrap();
     port.send(retry("on the new one", 1)).await;
     until("both", || seen.len() == 2).await;

@@ -12,24 +12,13 @@ use kafka_harbor::error::BoxError;
 use kafka_harbor::harbor::{Context, Deserializer, Failure};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::record::{Header, Record};
-use support::{Port, Seen, fails, settle, within};
+use support::{Port, Seen, failing, fails, noting, settle, start, within};
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_is_handled_is_committed_and_told_of() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String, context: Context| {
-                seen.note(&order, &context);
-                async { Ok::<_, Failure>(()) }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().subscribe("orders", noting(&seen))).await;
     port.publish("orders", &["tea", "milk"]).await;
     port.drained(&["orders"]).await;
     assert_eq!(seen.all(), ["orders/0 tea #1", "orders/1 milk #1"]);
@@ -46,19 +35,14 @@ async fn a_record_that_is_handled_is_committed_and_told_of() {
 async fn the_golden_trail_is_walked_with_its_headers() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String, context: Context| {
-                seen.note(&order, &context);
-                async { Err(Failure::new("bad sku é").named("ValidationError")) }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String, context: Context| {
+            seen.note(&order, &context);
+            async { Err(Failure::new("bad sku é").named("ValidationError")) }
+        }
+    }))
+    .await;
     let record = Record::new("orders", "tea")
         .with_key("customer-42")
         .with_header("x-tenant", "acme")
@@ -112,8 +96,7 @@ fn text<'a>(record: &'a StoredRecord, name: &str) -> &'a str {
 async fn a_corrupt_block_neither_loops_nor_skips() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port.consumer().retry_levels(["5s", "5s"]).subscribe("orders", failing(&seen)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s", "5s"]).subscribe("orders", failing(&seen))).await;
     // Tracking headers on an original topic mean nothing: no retry info, first attempt.
     let record =
         Record::new("orders", "tea").with_header("x-retry-count", "7").with_header("x-original-topic", "other");
@@ -140,13 +123,12 @@ async fn a_corrupt_block_neither_loops_nor_skips() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_that_no_retry_can_mend_goes_to_the_dead_letters_at_once() {
     let port = Port::new();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .subscribe("orders", async |_: String| Err(Failure::permanent("no such product").named("ValidationError")))
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(
+        port.consumer()
+            .retry_levels(["5s"])
+            .subscribe("orders", async |_: String| Err(Failure::permanent("no such product").named("ValidationError"))),
+    )
+    .await;
     port.publish("orders", &["tea"]).await;
     port.drained(&["orders"]).await;
     assert_eq!(port.values("orders-retry-1"), [""; 0]);
@@ -156,17 +138,16 @@ async fn a_failure_that_no_retry_can_mend_goes_to_the_dead_letters_at_once() {
 #[tokio::test(start_paused = true)]
 async fn the_predicate_replaces_the_default_and_one_that_panics_is_no_dead_consumer() {
     let port = Port::new();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .retry_if(|failure| match failure.to_string().as_str() {
-            "panic" => panic!("a predicate that throws"),
-            text => text == "again",
-        })
-        .subscribe("orders", async |order: String| Err(Failure::permanent(order)))
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(
+        port.consumer()
+            .retry_levels(["5s"])
+            .retry_if(|failure| match failure.to_string().as_str() {
+                "panic" => panic!("a predicate that throws"),
+                text => text == "again",
+            })
+            .subscribe("orders", async |order: String| Err(Failure::permanent(order))),
+    )
+    .await;
     port.publish("orders", &["never", "again", "panic"]).await;
     port.drained(&["orders"]).await;
     assert_eq!(port.values("orders-retry-1"), ["again"]);
@@ -179,24 +160,19 @@ async fn the_predicate_replaces_the_default_and_one_that_panics_is_no_dead_consu
 async fn a_panic_is_a_failure_of_its_delivery_alone() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String, context: Context| {
-                seen.note(&order, &context);
-                assert_ne!((order.as_str(), context.attempt()), ("early", 1), "before the first await");
-                async move {
-                    tokio::task::yield_now().await;
-                    assert_ne!((order.as_str(), context.attempt()), ("late", 1), "after an await");
-                    Ok::<_, Failure>(())
-                }
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String, context: Context| {
+            seen.note(&order, &context);
+            assert_ne!((order.as_str(), context.attempt()), ("early", 1), "before the first await");
+            async move {
+                tokio::task::yield_now().await;
+                assert_ne!((order.as_str(), context.attempt()), ("late", 1), "after an await");
+                Ok::<_, Failure>(())
             }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }
+    }))
+    .await;
     port.publish("orders", &["early", "late", "fine"]).await;
     port.drained(&["orders", "orders-retry-1"]).await;
     assert_eq!(port.values("orders-retry-1"), ["early", "late"]);
@@ -208,16 +184,12 @@ async fn a_panic_is_a_failure_of_its_delivery_alone() {
 #[tokio::test(start_paused = true)]
 async fn an_abort_stops_the_consumer_and_leaves_the_record() {
     let port = Port::new();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .subscribe("orders", async |order: String| match order.as_str() {
+    let consumer =
+        start(port.consumer().retry_levels(["5s"]).subscribe("orders", async |order: String| match order.as_str() {
             "stop" => Err(Failure::abort("the database is gone")),
             _ => Ok(()),
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }))
+        .await;
     port.publish("orders", &["tea", "stop", "milk"]).await;
     assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Abort));
     assert_eq!(port.committed("orders"), Some(1));
@@ -236,8 +208,7 @@ async fn an_abort_stops_the_consumer_and_leaves_the_record() {
 #[tokio::test(start_paused = true)]
 async fn without_dead_letters_a_record_with_nowhere_to_go_stops_the_consumer() {
     let port = Port::new();
-    let consumer = port.consumer().dead_letters(false).subscribe("orders", async |_: String| fails()).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().dead_letters(false).subscribe("orders", async |_: String| fails())).await;
     port.publish("orders", &["tea"]).await;
     assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
     assert_eq!(port.committed("orders"), None);
@@ -249,8 +220,7 @@ async fn without_dead_letters_a_record_with_nowhere_to_go_stops_the_consumer() {
 #[tokio::test(start_paused = true)]
 async fn headers_that_are_null_repeated_or_no_text_survive_every_hop() {
     let port = Port::new();
-    let consumer = port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails()).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", async |_: String| fails())).await;
     let mut record = Record::new("orders", "tea")
         .with_header("trace", "one")
         .with_header("trace", "two")
@@ -274,19 +244,14 @@ async fn headers_that_are_null_repeated_or_no_text_survive_every_hop() {
 async fn a_tombstone_stays_null_and_an_empty_value_empty() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: Option<String>| {
-                seen.add(format!("{order:?}"));
-                async { fails() }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: Option<String>| {
+            seen.add(format!("{order:?}"));
+            async { fails() }
+        }
+    }))
+    .await;
     port.send(Record::tombstone("orders").with_key("a")).await;
     port.send(Record::new("orders", "").with_key("b")).await;
     port.drained(&["orders", "orders-retry-1"]).await;
@@ -313,20 +278,8 @@ async fn what_cannot_be_read_skips_the_ladder_unless_its_error_says_that_it_may_
     }
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .retry_if(|_| true)
-        .subscribe_with("orders", Registry, {
-            let seen = seen.clone();
-            move |order: String, context: Context| {
-                seen.note(&order, &context);
-                async { Ok::<_, Failure>(()) }
-            }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["5s"]).retry_if(|_| true).subscribe_with("orders", Registry, noting(&seen)))
+        .await;
     port.publish("orders", &["bad", "later"]).await;
     port.send(Record::tombstone("orders")).await;
     port.drained(&["orders", "orders-retry-1"]).await;
@@ -383,39 +336,32 @@ async fn a_shared_retry_topic_brings_each_record_to_its_own_handler() {
 async fn a_delivery_that_takes_too_long_is_cancelled_and_retried() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .retry_levels(["5s"])
-        .max_processing_time("1m")
-        .cancel_grace("2s")
-        .subscribe("orders", {
+    start(port.consumer().retry_levels(["5s"]).max_processing_time("1m").cancel_grace("2s").subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String, context: Context| {
             let seen = seen.clone();
-            move |order: String, context: Context| {
-                let seen = seen.clone();
-                async move {
-                    if context.attempt() > 1 {
-                        return Ok::<_, Failure>(());
+            async move {
+                if context.attempt() > 1 {
+                    return Ok::<_, Failure>(());
+                }
+                let _dropped = OnDrop(seen.clone(), format!("{order} dropped"));
+                match order.as_str() {
+                    "deaf" => std::future::pending().await,
+                    "polite" => {
+                        context.cancel().cancelled().await;
+                        seen.add("polite cancelled");
+                        Err(Failure::permanent("given up"))
                     }
-                    let _dropped = OnDrop(seen.clone(), format!("{order} dropped"));
-                    match order.as_str() {
-                        "deaf" => std::future::pending().await,
-                        "polite" => {
-                            context.cancel().cancelled().await;
-                            seen.add("polite cancelled");
-                            Err(Failure::permanent("given up"))
-                        }
-                        "just" => {
-                            context.cancel().cancelled().await;
-                            Ok(())
-                        }
-                        _ => Ok(()),
+                    "just" => {
+                        context.cancel().cancelled().await;
+                        Ok(())
                     }
+                    _ => Ok(()),
                 }
             }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }
+    }))
+    .await;
     let began = tokio::time::Instant::now();
     port.publish("orders", &["deaf", "polite", "just", "quick"]).await;
     port.drained(&["orders"]).await;
@@ -435,14 +381,6 @@ struct OnDrop(Seen, String);
 impl Drop for OnDrop {
     fn drop(&mut self) {
         self.0.add(self.1.clone());
-    }
-}
-
-fn failing(seen: &Seen) -> impl Fn(String, Context) -> std::future::Ready<Result<(), Failure>> + use<> {
-    let seen = seen.clone();
-    move |order, context| {
-        seen.note(&order, &context);
-        std::future::ready(fails())
     }
 }
 

@@ -14,7 +14,7 @@ use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::Record;
-use support::{GROUP, Port, Seen, fails, send, settle, until, within};
+use support::{GROUP, Port, Seen, fails, send, settle, start, until, within};
 use tokio::time::Instant;
 
 async fn nothing(_: String) -> Result<(), Failure> {
@@ -103,22 +103,18 @@ async fn a_stop_one_tick_after_a_delivery_abandons_nothing() {
     for ticks in 0..60 {
         let port = Port::new();
         let seen = Seen::default();
-        let consumer = port
-            .consumer()
-            .subscribe("orders", {
+        let consumer = start(port.consumer().subscribe("orders", {
+            let seen = seen.clone();
+            move |order: String| {
                 let seen = seen.clone();
-                move |order: String| {
-                    let seen = seen.clone();
-                    async move {
-                        tokio::task::yield_now().await;
-                        seen.add(order);
-                        Ok::<_, Failure>(())
-                    }
+                async move {
+                    tokio::task::yield_now().await;
+                    seen.add(order);
+                    Ok::<_, Failure>(())
                 }
-            })
-            .build()
-            .unwrap();
-        consumer.start().await.unwrap();
+            }
+        }))
+        .await;
         settle().await;
         send(&port.broker, vec![Record::new("orders", "tea")]).await;
         for _ in 0..ticks {
@@ -136,27 +132,21 @@ async fn a_handler_that_outlives_the_shutdown_is_given_up() {
     for outcome in ["well", "badly"] {
         let port = Port::new();
         let seen = Seen::default();
-        let consumer = port
-            .consumer()
-            .concurrency(3)
-            .cancel_grace("20s")
-            .subscribe("orders", {
+        let consumer = start(port.consumer().concurrency(3).cancel_grace("20s").subscribe("orders", {
+            let seen = seen.clone();
+            move |order: String, context: Context| {
                 let seen = seen.clone();
-                move |order: String, context: Context| {
-                    let seen = seen.clone();
-                    async move {
-                        context.cancel().cancelled().await;
-                        seen.add("cancelled");
-                        // It ends while the group is being left.
-                        tokio::time::sleep(Duration::from_millis(500)).await;
-                        seen.add("ended");
-                        if order == "well" { Ok(()) } else { fails() }
-                    }
+                async move {
+                    context.cancel().cancelled().await;
+                    seen.add("cancelled");
+                    // It ends while the group is being left.
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    seen.add("ended");
+                    if order == "well" { Ok(()) } else { fails() }
                 }
-            })
-            .build()
-            .unwrap();
-        consumer.start().await.unwrap();
+            }
+        }))
+        .await;
         port.publish("orders", &[outcome, "next"]).await;
         settle().await;
         port.broker.fault(Fault::new(Operation::Leave, Effect::Delay(Duration::from_millis(900))));
@@ -179,15 +169,11 @@ async fn a_handler_that_outlives_the_shutdown_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_what_runs_and_commits_it() {
     let port = Port::new();
-    let consumer = port
-        .consumer()
-        .subscribe("orders", async |order: String| {
-            tokio::time::sleep(Duration::from_secs(3)).await;
-            if order == "bad" { fails() } else { Ok(()) }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", async |order: String| {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        if order == "bad" { fails() } else { Ok(()) }
+    }))
+    .await;
     port.publish("orders", &["bad", "next"]).await;
     settle().await;
     // Its hop is slow too: the stop waits for the acknowledgement.
@@ -205,17 +191,11 @@ async fn several_crashes_stop_once() {
     let broker = MemoryBroker::new();
     broker.create_topic("orders", 3).unwrap();
     let port = Port::on(broker);
-    let consumer = port
-        .consumer()
-        .concurrency(3)
-        .dead_letters(false)
-        .subscribe("orders", async |_: String| {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            fails()
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().concurrency(3).dead_letters(false).subscribe("orders", async |_: String| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        fails()
+    }))
+    .await;
     for partition in 0..3 {
         port.send(Record::new("orders", "tea").with_partition(partition)).await;
     }
@@ -278,16 +258,11 @@ async fn a_clean_shutdown_leaves_no_task_and_so_no_timer() {
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = tasks();
     let port = Port::new();
-    let consumer = port
-        .consumer()
-        .retry_levels(["60s"])
-        .subscribe("orders", async |order: String| {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            if order == "bad" { fails() } else { Ok(()) }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["60s"]).subscribe("orders", async |order: String| {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        if order == "bad" { fails() } else { Ok(()) }
+    }))
+    .await;
     port.publish("orders", &["bad", "good"]).await;
     settle().await;
     port.harbor.enable_signal_handlers("5s").unwrap();
@@ -300,8 +275,7 @@ async fn a_clean_shutdown_leaves_no_task_and_so_no_timer() {
 #[tokio::test(start_paused = true)]
 async fn a_topic_that_goes_is_not_the_end() {
     let port = Port::new();
-    let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", nothing)).await;
     port.publish("orders", &["tea"]).await;
     port.drained(&["orders"]).await;
     port.broker.delete_topic("orders").unwrap();
@@ -317,8 +291,7 @@ async fn a_signal_shuts_the_harbor_down_and_the_process_goes_on() {
     assert_eq!(port.harbor.enable_signal_handlers("soon").unwrap_err().code(), code::CONFIG_INVALID);
     let removed = port.harbor.enable_signal_handlers("1s").unwrap();
     removed.remove();
-    let consumer = port.consumer().subscribe("orders", nothing).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().subscribe("orders", nothing)).await;
     let raise = |signal: &str| {
         let status = std::process::Command::new("kill").args([signal, &std::process::id().to_string()]).status();
         assert!(status.unwrap().success());

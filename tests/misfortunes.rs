@@ -17,7 +17,7 @@ use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::batch::{BatchWriter, Closing, ReadOptions, batches};
 use kafka_harbor::protocol::compression::Compression;
 use kafka_harbor::record::{NewTopic, Offset, Record, Timestamp, Topic, TopicPartition};
-use support::{GROUP, Seen, Told, fails, settle, until, within};
+use support::{GROUP, Seen, Told, fails, settle, start, until, within};
 use tokio::sync::mpsc;
 
 /// An adapter whose one membership says what the test tells it to. What is no business of these tests goes to the
@@ -205,26 +205,20 @@ fn assigned() -> Assigned {
 async fn a_log_that_goes_back_is_committed_from_where_it_begins_again() {
     let rig = Rig::new(false);
     let seen = Seen::default();
-    let consumer = rig
-        .harbor
-        .consumer(GROUP)
-        .auto_create_topics(true)
-        .subscribe("orders", {
-            let seen = seen.clone();
-            move |order: String| {
-                seen.add(&*order);
-                // One that is still at work when its log is gone.
-                async move {
-                    if order == "stuck" {
-                        std::future::pending::<()>().await;
-                    }
-                    Ok::<_, Failure>(())
+    let consumer = start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String| {
+            seen.add(&*order);
+            // One that is still at work when its log is gone.
+            async move {
+                if order == "stuck" {
+                    std::future::pending::<()>().await;
                 }
+                Ok::<_, Failure>(())
             }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }
+    }))
+    .await;
     rig.assign(1_000);
     rig.batch(1_000, &["old", "old"]);
     until("the commit", || rig.settled() == [1_002]).await;
@@ -249,14 +243,10 @@ async fn a_log_that_goes_back_is_committed_from_where_it_begins_again() {
 #[tokio::test(start_paused = true)]
 async fn an_adapter_that_panics_stops_the_consumer_loudly() {
     let rig = Rig::new(false);
-    let consumer = rig
-        .harbor
-        .consumer(GROUP)
-        .auto_create_topics(true)
-        .subscribe("orders", async |_: String| Ok::<_, Failure>(()))
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(
+        rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", async |_: String| Ok::<_, Failure>(())),
+    )
+    .await;
     rig.assign(0);
     settle().await;
     assert_eq!(consumer.status(), ConsumerStatus::Running);
@@ -271,14 +261,8 @@ async fn an_adapter_that_panics_stops_the_consumer_loudly() {
 #[tokio::test(start_paused = true)]
 async fn a_publisher_that_panics_stops_the_consumer_loudly() {
     let rig = Rig::new(true);
-    let consumer = rig
-        .harbor
-        .consumer(GROUP)
-        .auto_create_topics(true)
-        .subscribe("orders", async |_: String| fails())
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer =
+        start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", async |_: String| fails())).await;
     rig.assign(0);
     rig.batch(0, &["tea"]);
     assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
@@ -289,17 +273,11 @@ async fn a_publisher_that_panics_stops_the_consumer_loudly() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_has_its_own_time_also_after_a_crash() {
     let rig = Rig::new(false);
-    let consumer = rig
-        .harbor
-        .consumer(GROUP)
-        .auto_create_topics(true)
-        .subscribe("orders", async |_: String| {
-            std::future::pending::<()>().await;
-            Ok::<_, Failure>(())
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", async |_: String| {
+        std::future::pending::<()>().await;
+        Ok::<_, Failure>(())
+    }))
+    .await;
     rig.assign(0);
     rig.batch(0, &["tea"]);
     settle().await;

@@ -381,18 +381,14 @@ async fn a_run_ends_although_its_letters_keep_failing() {
     let scene = Scene::new(1);
     let handled = Arc::new(AtomicU32::new(0));
     let count = handled.clone();
-    let consumer = scene
-        .harbor
-        .consumer("shipping")
-        .serializer(kafka_harbor::harbor::Text)
-        .from_beginning(true)
-        .subscribe("orders", move |_: String| {
+    start(scene.harbor.consumer("shipping").serializer(kafka_harbor::harbor::Text).from_beginning(true).subscribe(
+        "orders",
+        move |_: String| {
             count.fetch_add(1, Ordering::Relaxed);
             async { Err::<(), _>(Failure::permanent("never")) }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        },
+    ))
+    .await;
     scene.letters(&["a", "b", "c"]).await;
 
     for run in 1..=2 {

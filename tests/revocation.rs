@@ -12,7 +12,7 @@ use kafka_harbor::adapter::memory::MemoryBroker;
 use kafka_harbor::harbor::{Context, Failure};
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::Record;
-use support::{GROUP, Port, Seen, fails, send, settle, until};
+use support::{GROUP, Port, Seen, fails, send, settle, start, until};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -44,8 +44,7 @@ fn gated(
 async fn a_running_handler_is_awaited_and_committed_and_others_go_at_once() {
     let port = two_partitions();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer = port.consumer().concurrency(2).subscribe("orders", gated(&seen, &gate)).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().concurrency(2).subscribe("orders", gated(&seen, &gate))).await;
     port.send(Record::new("orders", "slow").with_partition(0)).await;
     port.send(Record::new("orders", "behind").with_partition(0)).await;
     port.send(Record::new("orders", "tea").with_partition(1)).await;
@@ -79,8 +78,7 @@ async fn a_running_handler_is_awaited_and_committed_and_others_go_at_once() {
 async fn a_partition_that_comes_back_is_served_from_its_position_and_not_paused() {
     let port = Port::new();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer = port.consumer().retry_levels(["60s"]).subscribe("orders", gated(&seen, &gate)).build().unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().retry_levels(["60s"]).subscribe("orders", gated(&seen, &gate))).await;
     port.publish("orders", &["bad"]).await;
     settle().await;
     assert_eq!(port.broker.paused(GROUP).len(), 1);
@@ -99,15 +97,13 @@ async fn a_timer_that_fires_while_its_partition_goes_does_not_run_its_record() {
     // The other level's handler holds the revocation up past the due time of what waits.
     let port = Port::new();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer = port.consumer().retry_levels(["10s"]).subscribe("orders", gated(&seen, &gate)).build().unwrap();
-    consumer.start().await.unwrap();
+    let consumer = start(port.consumer().retry_levels(["10s"]).subscribe("orders", gated(&seen, &gate))).await;
     port.publish("orders", &["bad", "slow"]).await;
     settle().await;
     assert_eq!(seen.len(), 2);
     let other = Port::on(port.broker.clone());
     let elsewhere = Seen::default();
-    let second = other.consumer().retry_levels(["10s"]).subscribe("orders", gated(&elsewhere, &gate)).build().unwrap();
-    second.start().await.unwrap();
+    start(other.consumer().retry_levels(["10s"]).subscribe("orders", gated(&elsewhere, &gate))).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     gate.add_permits(10);
     port.drained(&["orders", "orders-retry-1"]).await;
@@ -119,27 +115,22 @@ async fn a_timer_that_fires_while_its_partition_goes_does_not_run_its_record() {
 async fn what_is_lost_is_cut_off_and_whatever_it_returns_is_ignored() {
     let port = Port::new();
     let seen = Seen::default();
-    let consumer = port
-        .consumer()
-        .cancel_grace("5s")
-        .subscribe("orders", {
+    start(port.consumer().cancel_grace("5s").subscribe("orders", {
+        let seen = seen.clone();
+        move |order: String, context: Context| {
             let seen = seen.clone();
-            move |order: String, context: Context| {
-                let seen = seen.clone();
-                async move {
-                    seen.add(format!("begins {order}"));
-                    if seen.len() == 1 {
-                        context.cancel().cancelled().await;
-                        seen.add("cancelled");
-                        return fails();
-                    }
-                    Ok(())
+            async move {
+                seen.add(format!("begins {order}"));
+                if seen.len() == 1 {
+                    context.cancel().cancelled().await;
+                    seen.add("cancelled");
+                    return fails();
                 }
+                Ok(())
             }
-        })
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+        }
+    }))
+    .await;
     port.publish("orders", &["tea"]).await;
     settle().await;
     port.broker.lose(GROUP, "orders", 0);
@@ -155,14 +146,7 @@ async fn what_is_lost_is_cut_off_and_whatever_it_returns_is_ignored() {
 async fn a_revocation_waits_no_longer_than_a_delivery_may_take() {
     let port = Port::new();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer = port
-        .consumer()
-        .max_processing_time("30s")
-        .cancel_grace("2s")
-        .subscribe("orders", gated(&seen, &gate))
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    start(port.consumer().max_processing_time("30s").cancel_grace("2s").subscribe("orders", gated(&seen, &gate))).await;
     port.publish("orders", &["slow"]).await;
     settle().await;
     let began = Instant::now();

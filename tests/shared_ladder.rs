@@ -6,17 +6,12 @@ mod support;
 
 use std::time::Duration;
 
-use kafka_harbor::harbor::{Consumer, Context, Failure};
-use support::{Port, Seen};
+use kafka_harbor::harbor::Consumer;
+use support::{Port, Seen, noting};
 
 /// A consumer whose handler succeeds, with one retry level or none.
 fn consumer(port: &Port, levels: &[&str], seen: &Seen) -> Consumer {
-    let seen = seen.clone();
-    let handler = move |order: String, context: Context| {
-        seen.note(&order, &context);
-        async { Ok::<_, Failure>(()) }
-    };
-    port.consumer().retry_levels(levels.iter().copied()).subscribe("orders", handler).build().unwrap()
+    port.consumer().retry_levels(levels.iter().copied()).subscribe("orders", noting(seen)).build().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

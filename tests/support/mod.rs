@@ -3,14 +3,14 @@
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
-use std::future::Future;
+use std::future::{Future, Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker, StoredRecord};
 use kafka_harbor::adapter::{Adapter, PublisherOptions};
 use kafka_harbor::clock::TokioClock;
-use kafka_harbor::harbor::{ConsumerBuilder, Context, Failure, Harbor, HarborBuilder, Text};
+use kafka_harbor::harbor::{Consumer, ConsumerBuilder, Context, Failure, Harbor, HarborBuilder, Text};
 use kafka_harbor::observe::{
     CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorReported, MessageDeadLettered, MessageFailed,
     MessageProcessed, MessageProduced, MessageRetried, MessageSkipped, Observer,
@@ -202,6 +202,34 @@ impl Observer for Told {
 
     fn error(&self, e: &ErrorReported<'_>) {
         self.add(format!("error {} {}", e.scope, e.error.code));
+    }
+}
+
+/// Builds a consumer and starts it.
+pub(crate) async fn start<S: Send + Sync + 'static>(builder: ConsumerBuilder<S>) -> Consumer {
+    let consumer = builder.build().unwrap();
+    consumer.start().await.unwrap();
+    consumer
+}
+
+/// A handler that notes each call and succeeds.
+pub(crate) fn noting(seen: &Seen) -> impl Fn(String, Context) -> Ready<Result<(), Failure>> + use<> {
+    noting_with(seen, || Ok(()))
+}
+
+/// A handler that notes each call and [`fails`].
+pub(crate) fn failing(seen: &Seen) -> impl Fn(String, Context) -> Ready<Result<(), Failure>> + use<> {
+    noting_with(seen, fails)
+}
+
+fn noting_with<F: Fn() -> Result<(), Failure>>(
+    seen: &Seen,
+    outcome: F,
+) -> impl Fn(String, Context) -> Ready<Result<(), Failure>> + use<F> {
+    let seen = seen.clone();
+    move |order, context| {
+        seen.note(&order, &context);
+        ready(outcome())
     }
 }
 
