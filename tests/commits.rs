@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kafka_harbor::adapter::memory::{Call, MemoryBroker};
-use kafka_harbor::harbor::{CommitMode, Context, Failure};
+use kafka_harbor::harbor::{CommitMode, Failure};
 use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::error_code::ErrorCode;

@@ -2,6 +2,8 @@
 
 #![cfg(feature = "testing")]
 
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -9,13 +11,14 @@ use std::time::Duration;
 
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
 use kafka_harbor::adapter::{
-    Acknowledged, Adapter, AdapterError, Assigned, BoxFuture, Capabilities, CommittedOffset, Event, EventSource,
-    JoinOptions, Membership, MembershipHandle, PartitionWatermarks, Position, PublishError, Publisher,
-    PublisherOptions, RecordSet, Release, ResumeFrom, SettleError, Start, TopicDescription,
+    Acknowledged, Adapter, AdapterError, Assigned, BoxFuture, CommittedOffset, Event, EventSource, JoinOptions,
+    Membership, MembershipHandle, Position, PublishError, Publisher, PublisherOptions, RecordSet, Release, ResumeFrom,
+    SettleError, Start, TopicDescription,
 };
 use kafka_harbor::record::{Header, NewTopic, Offset, Record, Timestamp, Topic};
 use kafka_harbor::retry::RetryPolicy;
 use kafka_harbor::testing::contract::{self, Fixture};
+use support::pass_on::pass_on;
 
 /// How the adapter under test is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,16 +131,10 @@ struct BrokenAdapter {
 }
 
 impl Adapter for BrokenAdapter {
+    pass_on!(inner: capabilities connect watermarks);
+
     fn name(&self) -> &'static str {
         "broken"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn connect(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
-        self.inner.connect()
     }
 
     fn close(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>> {
@@ -199,10 +196,6 @@ impl Adapter for BrokenAdapter {
             }
             Ok(told)
         })
-    }
-
-    fn watermarks<'a>(&'a self, topics: &'a [Topic]) -> BoxFuture<'a, Result<Vec<PartitionWatermarks>, AdapterError>> {
-        self.inner.watermarks(topics)
     }
 
     fn committed<'a>(

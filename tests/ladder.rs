@@ -138,7 +138,7 @@ async fn a_failure_that_no_retry_can_mend_goes_to_the_dead_letters_at_once() {
 #[tokio::test(start_paused = true)]
 async fn the_predicate_replaces_the_default_and_one_that_panics_is_no_dead_consumer() {
     let port = Port::new();
-    let consumer = start(
+    start(
         port.consumer()
             .retry_levels(["5s"])
             .retry_if(|failure| match failure.to_string().as_str() {

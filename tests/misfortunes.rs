@@ -16,7 +16,8 @@ use kafka_harbor::harbor::{ConsumerStatus, Failure, Harbor, Text};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::batch::{BatchWriter, Closing, ReadOptions, batches};
 use kafka_harbor::protocol::compression::Compression;
-use kafka_harbor::record::{NewTopic, Offset, Record, Timestamp, Topic, TopicPartition};
+use kafka_harbor::record::{Offset, Record, Timestamp, TopicPartition};
+use support::pass_on::pass_on;
 use support::{GROUP, Seen, Told, fails, settle, start, until, within};
 use tokio::sync::mpsc;
 
@@ -88,20 +89,10 @@ impl Publisher for Panicking {
 }
 
 impl Adapter for Scripted {
+    pass_on!(memory: capabilities connect close create_topics describe_topics watermarks committed);
+
     fn name(&self) -> &'static str {
         "scripted"
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.memory.capabilities()
-    }
-
-    fn connect(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
-        self.memory.connect()
-    }
-
-    fn close(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>> {
-        self.memory.close(timeout)
     }
 
     fn publisher(&self, options: PublisherOptions) -> Result<Arc<dyn Publisher>, AdapterError> {
@@ -112,29 +103,6 @@ impl Adapter for Scripted {
         let events = self.events.lock().unwrap().take().expect("one membership");
         let handle = self.handle.clone();
         Box::pin(async move { Ok(Membership { events: Box::new(Events(events)), handle }) })
-    }
-
-    fn create_topics<'a>(&'a self, topics: &'a [NewTopic]) -> BoxFuture<'a, Result<(), AdapterError>> {
-        self.memory.create_topics(topics)
-    }
-
-    fn describe_topics<'a>(
-        &'a self,
-        topics: &'a [Topic],
-    ) -> BoxFuture<'a, Result<Vec<Option<TopicDescription>>, AdapterError>> {
-        self.memory.describe_topics(topics)
-    }
-
-    fn watermarks<'a>(&'a self, topics: &'a [Topic]) -> BoxFuture<'a, Result<Vec<PartitionWatermarks>, AdapterError>> {
-        self.memory.watermarks(topics)
-    }
-
-    fn committed<'a>(
-        &'a self,
-        group: &'a str,
-        topics: &'a [Topic],
-    ) -> BoxFuture<'a, Result<Vec<CommittedOffset>, AdapterError>> {
-        self.memory.committed(group, topics)
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod support;
+
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll};
@@ -9,8 +11,7 @@ use std::time::Duration;
 
 use kafka_harbor::adapter::memory::{Call, MemoryAdapter, MemoryBroker, StoredRecord};
 use kafka_harbor::adapter::{
-    Adapter, AdapterError, BoxFuture, Capabilities, CommittedOffset, Event, EventSource, JoinOptions, Membership,
-    PartitionWatermarks, Publisher, PublisherOptions, TopicDescription,
+    Adapter, AdapterError, BoxFuture, Event, EventSource, JoinOptions, Membership, PublisherOptions,
 };
 use kafka_harbor::clock::TokioClock;
 use kafka_harbor::error::BoxError;
@@ -20,7 +21,9 @@ use kafka_harbor::harbor::{
 use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::observe::{CommitFailed, ErrorReported, MessageRedriven, Observer};
 use kafka_harbor::protocol::error_code::ErrorCode;
-use kafka_harbor::record::{Header, NewTopic, Offset, Record, Topic};
+use kafka_harbor::record::{Header, Offset, Record};
+use support::pass_on::pass_on;
+use support::start;
 use tokio::time::Instant;
 
 const DLQ: &str = "orders-dlq";
@@ -276,46 +279,14 @@ impl EventSource for Late {
 }
 
 impl Adapter for Slow {
-    fn name(&self) -> &'static str {
-        self.adapter.name()
-    }
-    fn capabilities(&self) -> Capabilities {
-        self.adapter.capabilities()
-    }
-    fn connect(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
-        self.adapter.connect()
-    }
-    fn close(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>> {
-        self.adapter.close(timeout)
-    }
-    fn publisher(&self, options: PublisherOptions) -> Result<Arc<dyn Publisher>, AdapterError> {
-        self.adapter.publisher(options)
-    }
+    pass_on!(adapter: name capabilities connect close publisher create_topics describe_topics watermarks committed);
+
     fn join(&self, options: JoinOptions) -> BoxFuture<'_, Result<Membership, AdapterError>> {
         Box::pin(async move {
             let Membership { events, handle } = self.adapter.join(options).await?;
             let at = Box::pin(tokio::time::sleep(self.by));
             Ok(Membership { events: Box::new(Late { events, at }), handle })
         })
-    }
-    fn create_topics<'a>(&'a self, topics: &'a [NewTopic]) -> BoxFuture<'a, Result<(), AdapterError>> {
-        self.adapter.create_topics(topics)
-    }
-    fn describe_topics<'a>(
-        &'a self,
-        topics: &'a [Topic],
-    ) -> BoxFuture<'a, Result<Vec<Option<TopicDescription>>, AdapterError>> {
-        self.adapter.describe_topics(topics)
-    }
-    fn watermarks<'a>(&'a self, topics: &'a [Topic]) -> BoxFuture<'a, Result<Vec<PartitionWatermarks>, AdapterError>> {
-        self.adapter.watermarks(topics)
-    }
-    fn committed<'a>(
-        &'a self,
-        group: &'a str,
-        topics: &'a [Topic],
-    ) -> BoxFuture<'a, Result<Vec<CommittedOffset>, AdapterError>> {
-        self.adapter.committed(group, topics)
     }
 }
 

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
+pub(crate) mod pass_on;
+
 use std::future::{Future, Ready, ready};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
