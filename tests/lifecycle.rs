@@ -100,6 +100,7 @@ async fn an_idle_harbor_never_touches_the_adapter() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_one_tick_after_a_delivery_abandons_nothing() {
     // Whatever the tick: the record is handled and committed, or neither, and never is anything given up.
+    let mut handled = [0; 2];
     for ticks in 0..60 {
         let port = Port::new();
         let seen = Seen::default();
@@ -108,7 +109,10 @@ async fn a_stop_one_tick_after_a_delivery_abandons_nothing() {
             move |order: String| {
                 let seen = seen.clone();
                 async move {
-                    tokio::task::yield_now().await;
+                    // Long enough for a stop to come in between.
+                    for _ in 0..5 {
+                        tokio::task::yield_now().await;
+                    }
                     seen.add(order);
                     Ok::<_, Failure>(())
                 }
@@ -124,7 +128,9 @@ async fn a_stop_one_tick_after_a_delivery_abandons_nothing() {
         let expected = (seen.len() == 1).then_some(1);
         assert_eq!(port.committed("orders"), expected, "after {ticks} ticks");
         assert_eq!(port.told.of(&["processed"]).len(), seen.len());
+        handled[seen.len()] += 1;
     }
+    assert!(handled[0] > 0 && handled[1] > 0, "stopped before and after it began: {handled:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,20 +193,25 @@ async fn a_shutdown_waits_for_what_runs_and_commits_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_crashes_stop_once() {
+async fn what_stops_it_first_is_why_it_stopped() {
     let broker = MemoryBroker::new();
     broker.create_topic("orders", 3).unwrap();
     let port = Port::on(broker);
-    let consumer = start(port.consumer().concurrency(3).dead_letters(false).subscribe("orders", async |_: String| {
+    let builder = port.consumer().concurrency(3).dead_letters(false);
+    let consumer = start(builder.subscribe("orders", async |order: String| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        if order == "first" {
+            return Err(Failure::abort("the database is gone"));
+        }
         tokio::time::sleep(Duration::from_secs(1)).await;
         fails()
     }))
     .await;
-    for partition in 0..3 {
-        port.send(Record::new("orders", "tea").with_partition(partition)).await;
+    for (partition, order) in ["tea", "first", "milk"].into_iter().enumerate() {
+        port.send(Record::new("orders", order).with_partition(i32::try_from(partition).unwrap())).await;
     }
-    assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
-    assert_eq!(port.told.of(&["stopped"]), ["stopped shipping crash"]);
+    assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Abort));
+    assert_eq!(port.told.of(&["stopped"]), ["stopped shipping abort"]);
     assert_eq!(port.told.of(&["failed"]).len(), 3);
     assert!((0..3).all(|partition| port.broker.committed(GROUP, "orders", partition).is_none()));
 }
@@ -281,6 +292,12 @@ async fn a_topic_that_goes_is_not_the_end() {
     port.broker.delete_topic("orders").unwrap();
     settle().await;
     assert_eq!(consumer.status(), ConsumerStatus::Running);
+    assert_eq!(port.told.of(&["error", "stopped"]), [""; 0]);
+    // One of the same name may come, and is read.
+    port.broker.create_topic("orders", 1).unwrap();
+    port.publish("orders", &["milk"]).await;
+    port.drained(&["orders"]).await;
+    assert_eq!(port.told.outcomes(), ["processed orders/0", "processed orders/0"]);
     consumer.stop(Duration::from_secs(1)).await.unwrap();
 }
 
@@ -302,6 +319,8 @@ async fn a_signal_shuts_the_harbor_down_and_the_process_goes_on() {
     port.harbor.enable_signal_handlers(Duration::from_secs(1)).unwrap();
     settle().await;
     raise("-INT");
-    until("the shutdown", || port.harbor.status() == HarborStatus::Closed).await;
+    // In real time, of which `until` would take ten minutes.
+    let closed = until("the shutdown", || port.harbor.status() == HarborStatus::Closed);
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the shutdown");
     assert_eq!(consumer.status(), ConsumerStatus::Stopped);
 }

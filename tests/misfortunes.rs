@@ -12,7 +12,7 @@ use std::time::Duration;
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
 use kafka_harbor::adapter::*;
 use kafka_harbor::clock::TokioClock;
-use kafka_harbor::harbor::{ConsumerStatus, Failure, Harbor, Text};
+use kafka_harbor::harbor::{ConsumerStatus, Context, Failure, Harbor, Text};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::batch::{BatchWriter, Closing, ReadOptions, batches};
 use kafka_harbor::protocol::compression::Compression;
@@ -205,6 +205,33 @@ async fn a_log_that_goes_back_is_committed_from_where_it_begins_again() {
     until("the rest", || rig.settled().last() == Some(&5)).await;
     assert_eq!(seen.all(), ["old", "old", "new", "new", "new", "stuck", "kept", "kept"]);
     within("stopping", consumer.stop(Duration::from_secs(5))).await.unwrap();
+}
+
+/// A partition that is lost may be another member's already, which handles the same record.
+#[tokio::test(start_paused = true)]
+async fn what_is_lost_is_cut_off_at_once_and_nothing_of_it_is_settled() {
+    let rig = Rig::new(false);
+    let seen = Seen::default();
+    let consumer = start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", {
+        let seen = seen.clone();
+        move |_: String, context: Context| {
+            let seen = seen.clone();
+            async move {
+                context.cancel().cancelled().await;
+                seen.add("cancelled");
+                Ok::<_, Failure>(())
+            }
+        }
+    }))
+    .await;
+    rig.assign(0);
+    rig.batch(0, &["tea"]);
+    settle().await;
+    rig.event(Event::Lost(vec![assigned()]));
+    settle().await;
+    assert_eq!(seen.all(), ["cancelled"]);
+    within("stopping", consumer.stop(Duration::from_secs(5))).await.unwrap();
+    assert_eq!(rig.settled(), [0; 0]);
 }
 
 /// The consumer's task was gone, its status said "running", and stopping it waited for ever.

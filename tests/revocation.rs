@@ -44,7 +44,7 @@ fn gated(
 async fn a_running_handler_is_awaited_and_committed_and_others_go_at_once() {
     let port = two_partitions();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer = start(port.consumer().concurrency(2).subscribe("orders", gated(&seen, &gate))).await;
+    start(port.consumer().concurrency(2).subscribe("orders", gated(&seen, &gate))).await;
     port.send(Record::new("orders", "slow").with_partition(0)).await;
     port.send(Record::new("orders", "behind").with_partition(0)).await;
     port.send(Record::new("orders", "tea").with_partition(1)).await;
@@ -97,7 +97,7 @@ async fn a_timer_that_fires_while_its_partition_goes_does_not_run_its_record() {
     // The other level's handler holds the revocation up past the due time of what waits.
     let port = Port::new();
     let (seen, gate) = (Seen::default(), Arc::new(Semaphore::new(0)));
-    let consumer = start(port.consumer().retry_levels(["10s"]).subscribe("orders", gated(&seen, &gate))).await;
+    start(port.consumer().retry_levels(["10s"]).subscribe("orders", gated(&seen, &gate))).await;
     port.publish("orders", &["bad", "slow"]).await;
     settle().await;
     assert_eq!(seen.len(), 2);
@@ -219,7 +219,7 @@ fn whatever_happens_every_record_ends_in_its_place() {
                 .concurrency(2)
                 .max_processing_time("5s")
                 .cancel_grace("50ms")
-                .retry_levels(["30ms", "1ms"])
+                .retry_levels(["30ms", "1ms", "1100ms"])
                 .subscribe("orders", move |order: String, context: Context| {
                     let seen = seen.clone();
                     async move {
@@ -236,6 +236,7 @@ fn whatever_happens_every_record_ends_in_its_place() {
                 .build()
                 .unwrap()
         };
+        let topics = ["orders", "orders-retry-1", "orders-retry-2", "orders-retry-3"];
         let mut members = Vec::new();
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut sent = 0;
@@ -249,7 +250,7 @@ fn whatever_happens_every_record_ends_in_its_place() {
             let records = (sent..sent + 50).map(|n| Record::new("orders", n.to_string()).with_key(n.to_string()));
             send(&port.broker, records.collect()).await;
             sent += 50;
-            let topic = ["orders", "orders-retry-1", "orders-retry-2"][random.below(3)];
+            let topic = topics[random.below(topics.len())];
             let partition = i32::try_from(random.below(6)).unwrap();
             match random.below(7) {
                 0 => port.broker.revoke(GROUP, topic, partition),
@@ -272,7 +273,6 @@ fn whatever_happens_every_record_ends_in_its_place() {
             tokio::time::sleep(Duration::from_millis(random.below(8) as u64)).await;
         }
         port.broker.clear_faults();
-        let topics = ["orders", "orders-retry-1", "orders-retry-2"];
         let drained = tokio::time::timeout(Duration::from_secs(60), port.broker.when_drained(GROUP, &topics)).await;
         drained.expect("it comes to rest").unwrap();
         for (member, consumer) in members {

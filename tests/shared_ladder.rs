@@ -7,7 +7,9 @@ mod support;
 use std::time::Duration;
 
 use kafka_harbor::harbor::Consumer;
-use support::{Port, Seen, noting};
+use kafka_harbor::memory::{Effect, Fault, Operation};
+use kafka_harbor::protocol::error_code::ErrorCode;
+use support::{Port, Seen, noting, settle};
 
 /// A consumer whose handler succeeds, with one retry level or none.
 fn consumer(port: &Port, levels: &[&str], seen: &Seen) -> Consumer {
@@ -45,4 +47,33 @@ async fn a_group_that_read_the_originals_before_takes_over_the_retries_that_wait
     port.drained(&["orders-retry-1"]).await;
     assert_eq!(seen.all(), ["orders/0 tea #1", "orders-retry-1/0 milk #2"]);
     assert_eq!(port.told.outcomes(), ["processed orders/0", "processed orders-retry-1/0"]);
+}
+
+/// It is asked of the broker whose they are; what began before the answer ran another group's retry.
+#[tokio::test(start_paused = true)]
+async fn nothing_on_the_ladder_begins_before_it_is_known_whose_it_is() {
+    let (port, seen) = (Port::new(), Seen::default());
+    port.broker.create_topic("orders-retry-1", 1).unwrap();
+    port.publish("orders-retry-1", &["another group's"]).await;
+    port.broker.fault(Fault::new(Operation::Committed, Effect::Delay(Duration::from_secs(20))));
+    consumer(&port, &["5s"], &seen).start().await.unwrap();
+    settle().await;
+    assert_eq!(port.told.outcomes(), [""; 0]);
+    port.drained(&["orders-retry-1"]).await;
+    assert_eq!(seen.all(), [""; 0]);
+    assert_eq!(port.told.outcomes(), ["skipped orders-retry-1/0 of nobody"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_it_cannot_be_known_whose_they_are_retries_are_handled_and_not_lost() {
+    for question in [Operation::Committed, Operation::Watermarks] {
+        let (port, seen) = (Port::new(), Seen::default());
+        port.broker.create_topic("orders-retry-1", 1).unwrap();
+        port.publish("orders-retry-1", &["anybody's"]).await;
+        port.broker.fault(Fault::new(question, Effect::refuse(ErrorCode::GROUP_AUTHORIZATION_FAILED)));
+        consumer(&port, &["5s"], &seen).start().await.unwrap();
+        port.drained(&["orders-retry-1"]).await;
+        assert_eq!(seen.all(), ["orders-retry-1/0 anybody's #2"], "{question:?}");
+        assert_eq!(port.told.of(&["error"]).len(), 1, "{question:?}");
+    }
 }
