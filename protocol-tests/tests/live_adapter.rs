@@ -216,7 +216,12 @@ async fn closing_sends_what_waits_and_ends_memberships() {
     let waits = tokio::spawn(async move { publisher.publish(vec![record]).await });
     let subscription = TopicSubscription { topic: name.as_str().into(), start: Start::Earliest };
     let mut membership = adapter.join(JoinOptions::new(unique("group"), vec![subscription])).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // By then the record, too, is with the client; it would linger there for long.
+    let joined = tokio::time::timeout(Duration::from_secs(20), async {
+        while !matches!(membership.events.next().await, Some(Event::Assigned(_))) {}
+    });
+    joined.await.expect("an assignment");
+    assert!(!waits.is_finished(), "it lingers");
     adapter.close(Duration::from_secs(10)).await.unwrap();
     assert_eq!(waits.await.unwrap().unwrap()[0].partition.topic, name.as_str());
     while let Some(event) = membership.events.next().await {

@@ -241,7 +241,16 @@ async fn a_revocation_is_waited_for_and_its_commit_seen_by_the_next_owner() {
         }
     };
     assert_eq!(revoked.len(), 1);
-    tokio::time::sleep(2 * SECOND).await;
+    let too_early = async {
+        loop {
+            match next(&mut second).await {
+                ConsumerEvent::Assigned(assigned) if assigned.is_empty() => {}
+                other => break other,
+            }
+        }
+    };
+    let too_early = tokio::time::timeout(2 * SECOND, too_early).await;
+    assert!(too_early.is_err(), "the other owner did not wait: {too_early:?}");
     let offset = ends[&revoked[0].partition];
     first.handle().commit(vec![CommitPosition::new(revoked[0].clone(), offset)]).await.unwrap();
     release.send();
@@ -388,6 +397,7 @@ async fn a_broker_that_restarts_costs_nothing_but_time() {
     produce(&client, &topic, 0, RECORDS / 2).await;
     until(30 * SECOND, "half", || seen.lock().unwrap().numbers().len() == RECORDS / 2).await;
     broker.kill(1);
+    // Long enough for several attempts to reach it.
     tokio::time::sleep(2 * SECOND).await;
     broker.start(1);
     produce(&client, &topic, RECORDS / 2, RECORDS).await;

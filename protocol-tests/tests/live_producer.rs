@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kafka_harbor::client::{Client, ProduceErrorKind, Producer};
@@ -11,6 +13,8 @@ use kafka_harbor::protocol::compression::Codec;
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::{HeadersRef, Record, RecordRef, Timestamp};
 use protocol_tests::{Cluster, kafka, kafka_with, unique};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 fn client(broker: &Cluster) -> Client {
     // The first address is wrong on purpose: nothing listens there.
@@ -265,53 +269,72 @@ async fn memory_that_is_used_up_holds_senders_back() {
     let producer = builder.build().unwrap();
     // Far more than fits, and nothing would leave for a minute but for those who wait.
     let text = "x".repeat(1_000);
-    let records = (0..1_000).map(|_| RecordRef::new(text.as_bytes()));
-    producer.close_after(&topic, records).await;
+    let mut deliveries = Vec::new();
+    for _ in 0..1_000 {
+        deliveries.push(producer.enqueue(Record::new(&*topic, text.clone())).await.unwrap());
+    }
+    producer.close(Duration::from_secs(10)).await.unwrap();
+    for delivery in deliveries {
+        delivery.await.unwrap();
+    }
     assert_eq!(end_offsets(broker, &topic), 1_000);
 }
 
-trait CloseAfter {
-    async fn close_after<'a>(&self, topic: &str, records: impl Iterator<Item = RecordRef<'a>>);
+/// Numbered records, sent without end until it is ended.
+struct Load {
+    acknowledged: Arc<AtomicUsize>,
+    stop: watch::Sender<bool>,
+    outcomes: JoinHandle<(Vec<usize>, Vec<usize>)>,
 }
 
-impl CloseAfter for Producer {
-    /// Queues all, and sends the rest by closing.
-    async fn close_after<'a>(&self, topic: &str, records: impl Iterator<Item = RecordRef<'a>>) {
-        let (sent, closed) = tokio::join!(self.send_batch(topic, records), async {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            self.close(Duration::from_secs(10)).await
+impl Load {
+    fn start(producer: Producer, topic: String) -> Self {
+        let (stop, mut stopped) = watch::channel(false);
+        let (tell, mut sent) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            for i in 0.. {
+                if *stopped.borrow_and_update() {
+                    break;
+                }
+                let record = Record::new(&*topic, i.to_string()).with_key((i % 100).to_string());
+                let _ = tell.send((i, producer.enqueue(record).await.unwrap()));
+                if i % 50 == 0 {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+            }
         });
-        sent.unwrap();
-        closed.unwrap();
+        let acknowledged = Arc::<AtomicUsize>::default();
+        let counted = acknowledged.clone();
+        let outcomes = tokio::spawn(async move {
+            let (mut written, mut doubtful) = (Vec::new(), Vec::new());
+            while let Some((i, delivery)) = sent.recv().await {
+                match delivery.await {
+                    Ok(_) => written.push(i),
+                    Err(error) if error.outcome == WriteOutcome::PossiblyWritten => doubtful.push(i),
+                    Err(error) => panic!("record {i}: {error}"),
+                }
+                counted.store(written.len(), Ordering::Relaxed);
+            }
+            (written, doubtful)
+        });
+        Self { acknowledged, stop, outcomes }
     }
-}
 
-/// Sends numbered records without end; answers what was acknowledged and what may have been written, when told to stop.
-async fn load(
-    producer: Producer,
-    topic: String,
-    mut stop: tokio::sync::watch::Receiver<bool>,
-) -> (Vec<usize>, Vec<usize>) {
-    let mut deliveries = Vec::new();
-    for i in 0.. {
-        if *stop.borrow_and_update() {
-            break;
-        }
-        let record = Record::new(&*topic, i.to_string()).with_key((i % 100).to_string());
-        deliveries.push((i, producer.enqueue(record).await.unwrap()));
-        if i % 50 == 0 {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+    /// Waits until so many more are acknowledged.
+    async fn goes_on(&self, records: usize) {
+        let wanted = self.acknowledged.load(Ordering::Relaxed) + records;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.acknowledged.load(Ordering::Relaxed) < wanted {
+            assert!(Instant::now() < deadline, "not {records} more in a minute");
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
-    let (mut acknowledged, mut doubtful) = (Vec::new(), Vec::new());
-    for (i, delivery) in deliveries {
-        match delivery.await {
-            Ok(_) => acknowledged.push(i),
-            Err(error) if error.outcome == WriteOutcome::PossiblyWritten => doubtful.push(i),
-            Err(error) => panic!("record {i}: {error}"),
-        }
+
+    /// What was acknowledged, and what may have been written.
+    async fn end(self) -> (Vec<usize>, Vec<usize>) {
+        self.stop.send(true).unwrap();
+        self.outcomes.await.unwrap()
     }
-    (acknowledged, doubtful)
 }
 
 /// Each acknowledged record once, in order of each partition; beyond those only doubtful ones.
@@ -335,19 +358,16 @@ async fn a_broker_killed_and_restarted_under_load_loses_repeats_and_reorders_not
     let Some(broker) = kafka_with(1, &[], None) else { return };
     let topic = topic(&broker, 6, &[]);
     let producer = client(&broker).producer().build().unwrap();
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let load = tokio::spawn(load(producer, topic.clone(), stopped));
+    let load = Load::start(producer, topic.clone());
     for _ in 0..2 {
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        load.goes_on(5_000).await;
         tokio::task::block_in_place(|| {
             broker.kill(1);
             broker.start(1);
         });
     }
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    stop.send(true).unwrap();
-    let (acknowledged, doubtful) = load.await.unwrap();
-    assert!(acknowledged.len() > 10_000, "{}", acknowledged.len());
+    load.goes_on(5_000).await;
+    let (acknowledged, doubtful) = load.end().await;
     assert!(doubtful.is_empty(), "the broker came back in time for every record");
     check(&broker, &topic, &acknowledged, &doubtful);
 }
@@ -369,17 +389,15 @@ async fn a_leader_killed_in_a_cluster_of_three_under_load_loses_repeats_and_reor
     ];
     broker.tool("topics", &arguments);
     let producer = client(&broker).producer().build().unwrap();
-    let (stop, stopped) = tokio::sync::watch::channel(false);
-    let load = tokio::spawn(load(producer, topic.clone(), stopped));
+    let load = Load::start(producer, topic.clone());
     for node in [1, 2] {
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        load.goes_on(5_000).await;
         tokio::task::block_in_place(|| broker.kill(node));
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        // Without the node: those that it led have another leader by then.
+        load.goes_on(5_000).await;
         tokio::task::block_in_place(|| broker.start(node));
     }
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    stop.send(true).unwrap();
-    let (acknowledged, doubtful) = load.await.unwrap();
-    assert!(acknowledged.len() > 10_000, "{}", acknowledged.len());
+    load.goes_on(5_000).await;
+    let (acknowledged, doubtful) = load.end().await;
     check(&broker, &topic, &acknowledged, &doubtful);
 }
