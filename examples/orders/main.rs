@@ -11,6 +11,7 @@ mod narrator;
 mod service;
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use kafka_harbor::harbor::{Harbor, Message};
@@ -20,7 +21,17 @@ use self::service::{Order, Warehouse};
 
 // One thread is plenty: a handler that waits costs nothing.
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> ExitCode {
+    match story().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("orders: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn story() -> Result<(), Box<dyn Error>> {
     let cluster = cluster::from_arguments()?;
     let narrator = Narrator::new();
     narrator.say(&format!("an order service on {}", cluster.name));
