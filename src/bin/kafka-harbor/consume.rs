@@ -90,7 +90,8 @@ pub(crate) async fn run(args: ConsumeArgs, connect: &ConnectArgs, output: Output
         ready: false,
         owned: Vec::new(),
     };
-    let ended = printer.print(consumer, connect.timeout()).await;
+    // A member that died holds up a join until its session ends.
+    let ended = printer.run(consumer, connect.timeout() + session).await;
     if let Some(group) = throw_away {
         // Left behind it would only be listed until the broker forgets it, so a failure is not told.
         drop(client.admin().with_timeout(connect.timeout()).delete_groups(&[group]).await);
@@ -116,15 +117,24 @@ struct Printer {
 }
 
 impl Printer {
-    async fn print(&mut self, mut consumer: Consumer, limit: Duration) -> Result<&'static str, Failure> {
+    /// Leaves the group however it ends: a member that only goes away holds the others up for its session.
+    async fn run(&mut self, mut consumer: Consumer, limit: Duration) -> Result<&'static str, Failure> {
+        let ended = self.print(&mut consumer, limit).await;
+        if let Err(error) = consumer.close(CLOSE_WITHIN).await {
+            self.error(&chain(&error))?;
+        }
+        ended
+    }
+
+    async fn print(&mut self, consumer: &mut Consumer, limit: Duration) -> Result<&'static str, Failure> {
         let joined = Instant::now() + limit;
-        let reason = loop {
+        loop {
             let alarm = self.alarm(joined);
             let event = tokio::select! {
                 biased;
-                name = self.interrupt.next() => break name,
+                name = self.interrupt.next() => return Ok(name),
                 () = sleep_until(alarm) => match self.rang() {
-                    Some(reason) => break reason,
+                    Some(reason) => return Ok(reason),
                     None => return Err(Failure::unreachable(format!("not joined within {limit:?}"))),
                 },
                 event = consumer.next() => event,
@@ -144,17 +154,13 @@ impl Printer {
                     }
                 }
                 Some(ConsumerEvent::Batch(batch)) => {
-                    if let Some(reason) = self.batch(&consumer, batch).await? {
-                        break reason;
+                    if let Some(reason) = self.batch(consumer, batch).await? {
+                        return Ok(reason);
                     }
                 }
                 Some(_) => {}
             }
-        };
-        if let Err(error) = consumer.close(CLOSE_WITHIN).await {
-            self.error(&chain(&error))?;
         }
-        Ok(reason)
     }
 
     /// Prints the records and commits past those that were printed.

@@ -16,6 +16,8 @@ pub(crate) struct GroupsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// List groups, as without a command
+    List,
     /// Members of groups and what they are assigned
     Describe {
         #[arg(required = true)]
@@ -31,7 +33,7 @@ enum Command {
 pub(crate) async fn run(args: GroupsArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
     let admin = connect.client()?.admin().with_timeout(connect.timeout());
     match args.command {
-        None => {
+        None | Some(Command::List) => {
             let listing = admin.list_groups().await?;
             let mut rows: Vec<Vec<Value>> = listing
                 .groups

@@ -34,6 +34,12 @@ enum Start {
 pub(crate) async fn run(args: LagArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
     let admin = connect.client()?.admin().with_timeout(connect.timeout());
     let committed = admin.group_offsets(&args.group, None).await?;
+    if committed.is_empty() && args.topics.is_empty() {
+        let group = &args.group;
+        return Err(Failure::refused(format!(
+            "group {group} has committed nothing, or there is no such group; with --topic its lag counts from where it would begin"
+        )));
+    }
     let mut failed = Vec::new();
     let mut offsets: BTreeMap<TopicPartition, Option<Offset>> =
         committed.into_iter().map(|(partition, committed)| (partition, Some(committed.offset))).collect();

@@ -6,6 +6,7 @@ mod failure;
 mod groups;
 mod interrupt;
 mod lag;
+mod lines;
 mod output;
 mod produce;
 mod record;

@@ -1,6 +1,7 @@
 //! `kafka-harbor produce`.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,10 +9,13 @@ use clap::Args;
 use kafka_harbor::client::{Delivery, ProduceError, RecordMetadata};
 use kafka_harbor::error::{Blame, WriteOutcome};
 use kafka_harbor::protocol::compression::Codec;
+use kafka_harbor::record::Record;
 use serde_json::json;
+use tokio::sync::mpsc::Receiver;
 
 use crate::connect::ConnectArgs;
 use crate::failure::{Failure, chain};
+use crate::lines::lines;
 use crate::output::Output;
 use crate::record::RecordArgs;
 
@@ -52,6 +56,9 @@ impl From<Compression> for Codec {
 }
 
 pub(crate) async fn run(args: ProduceArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
+    if args.record.is_blank() {
+        return Err(Failure::usage("nothing to send: give --value, --key (a tombstone) or --stdin"));
+    }
     let client = connect.client()?;
     let linger = Duration::from_millis(args.linger_ms);
     let producer = client
@@ -62,9 +69,19 @@ pub(crate) async fn run(args: ProduceArgs, connect: &ConnectArgs, output: Output
         .max_block(connect.timeout())
         .build()?;
     let mut told = Told { topic: &args.topic, output, written: 0, failed: 0, unreachable: false, last: Instant::now() };
+    let mut records = Records::of(&args);
+    let mut broken = None;
     let mut waiting: VecDeque<Delivery> = VecDeque::new();
-    for n in 0..args.record.count {
-        match producer.enqueue(args.record.record(&args.topic, n)).await {
+    loop {
+        let record = match records.next().await {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            Err(error) => {
+                broken = Some(error);
+                break;
+            }
+        };
+        match producer.enqueue(record).await {
             Ok(delivery) => waiting.push_back(delivery),
             Err(error) => told.failure(&error)?,
         }
@@ -73,7 +90,7 @@ pub(crate) async fn run(args: ProduceArgs, connect: &ConnectArgs, output: Output
         {
             told.outcome(delivery.await)?;
         }
-        told.progress(args.record.count);
+        told.progress(&args.record);
     }
     for delivery in waiting {
         told.outcome(delivery.await)?;
@@ -84,13 +101,45 @@ pub(crate) async fn run(args: ProduceArgs, connect: &ConnectArgs, output: Output
         return Err(Failure::refused(chain(&unfinished)));
     }
     output.event("done", json!({ "reason": "produced", "written": written, "failed": failed }), || {
-        (args.record.count > 1).then(|| format!("{written} written, {failed} failed"))
+        (args.record.stdin || args.record.count > 1).then(|| format!("{written} written, {failed} failed"))
     })?;
-    let text = format!("{failed} of {} records not acknowledged", args.record.count);
+    if let Some(error) = broken {
+        return Err(Failure::refused(format!("standard input: {error}; {written} records written before")));
+    }
+    let text = format!("{failed} of {} records not acknowledged", written + failed);
     match (failed, unreachable) {
         (0, _) => Ok(()),
         (_, true) => Err(Failure::unreachable(text)),
         (_, false) => Err(Failure::refused(text)),
+    }
+}
+
+/// The records that the arguments ask for.
+enum Records<'a> {
+    Counted { args: &'a ProduceArgs, next: u64 },
+    Lines { args: &'a ProduceArgs, lines: Receiver<io::Result<Vec<u8>>> },
+}
+
+impl<'a> Records<'a> {
+    fn of(args: &'a ProduceArgs) -> Self {
+        if args.record.stdin {
+            return Self::Lines { args, lines: lines(io::BufReader::new(io::stdin())) };
+        }
+        Self::Counted { args, next: 0 }
+    }
+
+    async fn next(&mut self) -> io::Result<Option<Record>> {
+        match self {
+            Self::Counted { args, next } if *next < args.record.count => {
+                *next += 1;
+                Ok(Some(args.record.record(&args.topic, *next - 1)))
+            }
+            Self::Counted { .. } => Ok(None),
+            Self::Lines { args, lines } => {
+                let line = lines.recv().await.transpose()?;
+                Ok(line.map(|value| args.record.with_value(&args.topic, value)))
+            }
+        }
     }
 }
 
@@ -128,10 +177,13 @@ impl Told<'_> {
         Ok(self.output.event("error", json!({ "error": text, "possiblyWritten": possibly_written }), || None)?)
     }
 
-    fn progress(&mut self, count: u64) {
+    fn progress(&mut self, asked: &RecordArgs) {
         if self.last.elapsed() >= Duration::from_secs(1) {
             self.last = Instant::now();
-            self.output.progress(|| format!("{} of {count} written", self.written));
+            self.output.progress(|| match asked.stdin {
+                true => format!("{} written", self.written),
+                false => format!("{} of {} written", self.written, asked.count),
+            });
         }
     }
 }

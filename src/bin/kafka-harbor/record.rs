@@ -21,6 +21,9 @@ pub(crate) struct RecordArgs {
     /// Value as base64
     #[arg(long, value_name = "BASE64", value_parser = base64)]
     value_base64: Option<Bytes>,
+    /// Values from standard input, one a line, until it ends
+    #[arg(long, conflicts_with_all = ["value", "value_base64", "count"])]
+    pub(crate) stdin: bool,
     /// Header, repeatable: name=text, name:=base64, or name alone for a null value
     #[arg(long = "header", value_name = "HEADER", value_parser = header)]
     headers: Vec<Header>,
@@ -30,12 +33,26 @@ pub(crate) struct RecordArgs {
     /// Creation time in milliseconds since 1970; else now
     #[arg(long, value_name = "MS", allow_negative_numbers = true)]
     timestamp: Option<i64>,
-    /// How many records to send; with more than one, {n} in key and value stands for the number
+    /// How many records to send; with more than one, an n in braces in key and value stands for the number
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: u64,
 }
 
 impl RecordArgs {
+    /// Whether neither key, value nor header was given: sent by mistake more often than not.
+    pub(crate) fn is_blank(&self) -> bool {
+        let given =
+            self.key.is_some() || self.key_base64.is_some() || self.value.is_some() || self.value_base64.is_some();
+        !given && self.headers.is_empty() && !self.stdin
+    }
+
+    /// A record with this value.
+    pub(crate) fn with_value(&self, topic: &str, value: Vec<u8>) -> Record {
+        let mut record = self.record(topic, 0);
+        record.value = Some(value.into());
+        record
+    }
+
     /// The `n`-th of the records, from 0.
     pub(crate) fn record(&self, topic: &str, n: u64) -> Record {
         let mut record = Record::tombstone(topic);
@@ -114,6 +131,14 @@ mod tests {
     fn absent_is_null_and_empty_is_empty() {
         let record = parse(&["--value", ""]).record("t", 0);
         assert_eq!((record.key, record.value), (None, Some(Bytes::new())));
+    }
+
+    #[test]
+    fn a_record_of_nothing_is_told_from_one_with_something() {
+        assert!(parse(&["--partition", "1"]).is_blank());
+        for args in [&["--key", "k"][..], &["--value", ""], &["--value-base64", ""], &["--header", "h"], &["--stdin"]] {
+            assert!(!parse(args).is_blank(), "{args:?}");
+        }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(crate) struct TopicsArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// List topics, as without a command
+    List,
     /// Create topics; one that exists already is left as it is
     Create {
         #[arg(required = true)]
@@ -51,7 +53,7 @@ enum Command {
 pub(crate) async fn run(args: TopicsArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
     let admin = connect.client()?.admin().with_timeout(connect.timeout());
     match args.command {
-        None => {
+        None | Some(Command::List) => {
             let mut topics = admin.list_topics().await?;
             topics.retain(|topic| args.internal || !topic.internal);
             topics.sort_by(|a, b| a.topic.cmp(&b.topic));
