@@ -324,3 +324,58 @@ async fn a_signal_shuts_the_harbor_down_and_the_process_goes_on() {
     tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the shutdown");
     assert_eq!(consumer.status(), ConsumerStatus::Stopped);
 }
+
+/// A harbor kept every consumer that was ever built on it, with its handlers: a service that builds another one after each
+/// crash grew.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_that_is_over_is_let_go_of_and_what_it_ended_by_is_remembered() {
+    let port = Port::new();
+    let held = Arc::new(());
+    let build = |fails_on: &'static str| {
+        let held = held.clone();
+        let handler = move |order: String| {
+            let _held = &held;
+            std::future::ready(if order == fails_on { fails() } else { Ok(()) })
+        };
+        port.consumer().dead_letters(false).subscribe("orders", handler).build().unwrap()
+    };
+    port.publish("orders", &["poison"]).await;
+    for _ in 0..3 {
+        let consumer = build("poison");
+        consumer.start().await.unwrap();
+        assert_eq!(within("the crash", consumer.stopped()).await, Some(StopReason::Crash));
+    }
+    // Neither started nor kept; stopped on purpose; started and not kept.
+    drop(build(""));
+    let stopped = build("");
+    stopped.start().await.unwrap();
+    stopped.stop(Duration::from_secs(1)).await.unwrap();
+    drop(stopped);
+    build("").start().await.unwrap();
+    settle().await;
+    assert_eq!(Arc::strong_count(&held), 2, "this one, and the one that runs");
+    let health = port.harbor.health();
+    let told: Vec<_> = health.consumers.iter().map(|c| (c.status, c.stopped_because)).collect();
+    let expected = [(ConsumerStatus::Stopped, Some(StopReason::Crash)), (ConsumerStatus::Running, None)];
+    assert_eq!((health.healthy, told.as_slice()), (false, &expected[..]), "unwell for good");
+    port.harbor.shutdown(Duration::from_secs(1)).await.unwrap();
+    settle().await;
+    assert_eq!(Arc::strong_count(&held), 1, "the shutdown stopped it");
+}
+
+/// Consumers and their harbor held each other.
+#[tokio::test(start_paused = true)]
+async fn a_harbor_that_is_dropped_takes_its_consumers_along() {
+    let port = Port::new();
+    let held = Arc::new(());
+    let handler = {
+        let held = held.clone();
+        move |_: String| {
+            let _held = &held;
+            std::future::ready(Ok::<_, Failure>(()))
+        }
+    };
+    let consumer = port.consumer().subscribe("orders", handler).build().unwrap();
+    drop((consumer, port));
+    assert_eq!(Arc::strong_count(&held), 1);
+}

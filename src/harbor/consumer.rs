@@ -516,7 +516,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             preparation: self.preparation,
             interop_node: self.interop_node,
         });
-        core.add_consumer(inner.clone());
+        core.consumers.add(&inner);
         Ok(Consumer { inner })
     }
 }

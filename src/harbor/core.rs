@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use crate::adapter::{Adapter, AdapterError};
 use crate::clock::Clock;
-use crate::harbor::consumer::ConsumerInner;
 use crate::harbor::error::{HarborError, code};
 use crate::harbor::headers::Stamper;
 use crate::harbor::lag::{self, SingleFlight};
 use crate::harbor::lifecycle::Ending;
+use crate::harbor::roster::Roster;
 use crate::harbor::signals::SignalTask;
 use crate::observe::{Connected, Disconnected, ErrorInfo, ErrorReported, ErrorScope, Observers};
 use crate::retry::RetryPolicy;
@@ -29,9 +29,9 @@ pub(crate) struct Core {
     pub(crate) produce_retry: RetryPolicy,
     /// The round of lags under way.
     pub(crate) lag: SingleFlight<lag::Round>,
+    pub(crate) consumers: Roster,
     state: watch::Sender<State>,
     guests: watch::Sender<usize>,
-    consumers: Mutex<Vec<Arc<ConsumerInner>>>,
     signals: Mutex<Option<SignalTask>>,
 }
 
@@ -96,9 +96,9 @@ impl Core {
             observers,
             produce_retry,
             lag: SingleFlight::default(),
+            consumers: Roster::default(),
             state: watch::Sender::new(State::Idle(None)),
             guests: watch::Sender::new(0),
-            consumers: Mutex::default(),
             signals: Mutex::default(),
         }
     }
@@ -132,15 +132,6 @@ impl Core {
     pub(crate) fn guest(self: &Arc<Self>) -> Guest {
         self.guests.send_modify(|guests| *guests += 1);
         Guest(self.clone())
-    }
-
-    /// Every consumer that was built, in order.
-    pub(crate) fn consumers(&self) -> Vec<Arc<ConsumerInner>> {
-        lock(&self.consumers).clone()
-    }
-
-    pub(super) fn add_consumer(&self, consumer: Arc<ConsumerInner>) {
-        lock(&self.consumers).push(consumer);
     }
 
     /// Has this task, and no other, wait for signals.
@@ -221,7 +212,7 @@ impl Core {
     async fn close(self: Arc<Self>, was: HarborStatus, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         self.set_signals(None);
-        let consumers = self.consumers();
+        let consumers = self.consumers.consumers();
         for consumer in &consumers {
             consumer.life.ask_to_stop(timeout);
         }

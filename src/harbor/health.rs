@@ -10,6 +10,9 @@ use crate::observe::StopReason;
 /// It is well unless it is closing or closed, or a consumer was stopped by a handler's abort or by a crash. Such a
 /// consumer does not start again, so the harbor stays unwell: that is for whatever restarts the process to see. One that
 /// never connected is well, and a consumer that was stopped on purpose does not count.
+///
+/// A consumer that is over and of which no handle is left is forgotten, but for an abort or a crash: of each group the last
+/// one by each of these reasons stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
@@ -38,10 +41,10 @@ pub struct ConsumerHealth {
 impl<S: Send + Sync + 'static> Harbor<S> {
     /// Whether it is well. Answers at once and asks nobody: for a probe.
     pub fn health(&self) -> Health {
-        let consumers = self.core.consumers().into_iter().map(|consumer| ConsumerHealth {
-            group: consumer.setup.group.to_string(),
-            status: consumer.life.status(),
-            stopped_because: consumer.life.because(),
+        let consumers = self.core.consumers.known().into_iter().map(|consumer| ConsumerHealth {
+            group: consumer.group().to_owned(),
+            status: consumer.status(),
+            stopped_because: consumer.because(),
         });
         Health::new(self.core.status(), self.core.adapter.name(), consumers.collect())
     }

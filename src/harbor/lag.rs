@@ -49,7 +49,7 @@ impl<S: Send + Sync + 'static> Harbor<S> {
     /// # Errors
     /// When no consumer's lag could be had: the first one's reason.
     pub async fn lag(&self) -> Result<Vec<PartitionLag>, HarborError> {
-        let consumers = self.core.consumers();
+        let consumers = self.core.consumers.consumers();
         let running: Vec<_> =
             consumers.into_iter().filter(|consumer| consumer.life.status() == ConsumerStatus::Running).collect();
         let core = self.core.clone();

@@ -64,6 +64,7 @@ mod prepare;
 mod producer;
 mod redrive;
 mod serializer;
+mod roster;
 mod settle;
 mod signals;
 mod text;
