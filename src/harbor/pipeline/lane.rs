@@ -272,9 +272,12 @@ impl Lane {
         inbox.state = InboxState::Parked;
     }
 
-    /// The worker ends for others to have its room.
-    pub(crate) fn step_aside(&self, handle: &dyn MembershipHandle) {
-        self.inbox().step_aside(&self.assigned, handle);
+    /// The worker ends for others to have its room. The record at `due`, which it may not have come to, has waited for its
+    /// time already.
+    pub(crate) fn step_aside(&self, due: Option<Offset>, handle: &dyn MembershipHandle) {
+        let mut inbox = self.inbox();
+        inbox.due = due.or(inbox.due);
+        inbox.step_aside(&self.assigned, handle);
     }
 
     /// The worker ends, whatever waits.
@@ -382,6 +385,9 @@ impl Inbox {
         self.state = InboxState::Parked;
         self.paused = false;
         handle.pause(assigned);
+
+#[cfg(test)]
+mod tests;
     }
 }
 

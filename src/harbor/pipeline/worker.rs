@@ -77,7 +77,7 @@ impl Worker {
         tokio::spawn(async move {
             let ending = Ending { setup: worker.setup.clone(), lane: worker.lane.clone(), is_told: false };
             let ended = worker.work().await;
-            ending.with(ended, &*worker.handle);
+            ending.with(ended, worker.due, &*worker.handle);
         });
     }
 
@@ -422,7 +422,7 @@ struct Ending {
 }
 
 impl Ending {
-    fn with(mut self, ended: Result<(), Halt>, handle: &dyn MembershipHandle) {
+    fn with(mut self, ended: Result<(), Halt>, due: Option<Offset>, handle: &dyn MembershipHandle) {
         let lane = &self.lane;
         match ended {
             // The lane let it go, and may have another worker by now.
@@ -433,7 +433,7 @@ impl Ending {
                 lane.tell(Note::Parked(lane.id, offset, wait));
             }
             Err(Halt::Aside) => {
-                lane.step_aside(handle);
+                lane.step_aside(due, handle);
                 lane.tell(Note::Aside(lane.id));
             }
             Err(Halt::Stop(stop)) => {
