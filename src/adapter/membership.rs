@@ -47,7 +47,8 @@ pub struct TopicSubscription {
 pub enum Start {
     /// At the oldest record.
     Earliest,
-    /// After the newest record.
+    /// After the newest record. But a partition that did not exist when the member joined begins at its oldest record: all
+    /// of it was written since.
     #[default]
     Latest,
 }

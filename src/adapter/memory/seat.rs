@@ -11,7 +11,7 @@ use crate::adapter::memory::MemorySettings;
 use crate::adapter::memory::shared::{Shared, now, refused};
 use crate::adapter::{
     AdapterError, Assigned, Assignment, AssignmentEpoch, Event, JoinOptions, PartitionBatch, RecordSet, Release,
-    ResumeFrom, Start,
+    ResumeFrom, Start, TopicSubscription,
 };
 use crate::memory::{Broker, MemberEvent, MemberId, Owned};
 use crate::protocol::batch::ReadOptions;
@@ -31,7 +31,8 @@ pub(super) struct Seat {
     pub(super) session: u64,
     pub(super) ended: bool,
     pub(super) waker: Option<Waker>,
-    starts: BTreeMap<Topic, Start>,
+    /// Where to begin on each topic, and how many partitions it had when the member joined.
+    starts: BTreeMap<Topic, (Start, i32)>,
     cursors: BTreeMap<TopicPartition, Cursor>,
     /// Whose batch is handed over next: each one that was served goes to the back.
     turns: VecDeque<TopicPartition>,
@@ -62,12 +63,15 @@ pub(super) struct Progress {
 }
 
 impl Seat {
-    pub(super) fn new(options: &JoinOptions, session: u64, runtime: runtime::Handle) -> Self {
+    pub(super) fn new(options: &JoinOptions, session: u64, runtime: runtime::Handle, broker: &Broker) -> Self {
+        let starts = options.topics.iter().map(|TopicSubscription { topic, start }| {
+            (topic.clone(), (*start, broker.partition_count(topic).unwrap_or(0)))
+        });
         Self {
             session,
             ended: false,
             waker: None,
-            starts: options.topics.iter().map(|topic| (topic.topic.clone(), topic.start)).collect(),
+            starts: starts.collect(),
             cursors: BTreeMap::new(),
             turns: VecDeque::new(),
             events: VecDeque::new(),
@@ -105,7 +109,12 @@ impl Seat {
         let committed = broker.committed(&key.group, &owned.partition);
         let range = broker.watermarks(&owned.partition).unwrap_or_default();
         let in_range = committed.map(|c| c.offset).filter(|offset| (range.0..=range.1).contains(offset));
-        let position = in_range.unwrap_or_else(|| self.start_of(&owned.partition.topic, range));
+        let position = match (in_range, self.starts.get(&owned.partition.topic)) {
+            (Some(offset), _) => offset,
+            // All of it was written since the member joined.
+            (None, Some((_, count))) if committed.is_none() && owned.partition.partition >= *count => range.0,
+            (None, _) => self.start_of(&owned.partition.topic, range),
+        };
         let assignment = Assignment {
             committed: committed.map(|c| c.offset),
             note: committed.and_then(|c| c.metadata.clone()),
@@ -120,7 +129,7 @@ impl Seat {
     }
 
     fn start_of(&self, topic: &Topic, (low, high): (Offset, Offset)) -> Offset {
-        match self.starts.get(topic).copied().unwrap_or_default() {
+        match self.starts.get(topic).map(|(start, _)| *start).unwrap_or_default() {
             Start::Earliest => low,
             Start::Latest => high,
         }
@@ -251,6 +260,8 @@ impl Seat {
             cursor.paused = false;
             if let ResumeFrom::Offset(offset) = from {
                 cursor.position = offset;
+                // What is read again is to be settled again.
+                cursor.settled = cursor.settled.min(offset);
             }
         }
     }

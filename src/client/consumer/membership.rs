@@ -13,11 +13,12 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
 use super::state::{Phase, Shared, leader, wake};
-use super::{ConsumerError, ConsumerEvent, Release, fetch};
+use super::{ConsumerError, ConsumerEvent, OffsetReset, Release, fetch};
 use crate::client::{ClientError, Connections, CoordinatorKind, deadline_in, now};
 use crate::machine::connection::RequestError;
 use crate::machine::group::{CommitTransmit, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit};
 use crate::machine::metadata::ClusterView;
+use crate::protocol::error_code::ErrorCode;
 use crate::record::{NodeId, Topic, TopicPartition};
 
 /// Drives one membership until it ends.
@@ -35,6 +36,8 @@ pub(super) struct Membership {
     loops: JoinSet<()>,
     revocation: Option<Revocation>,
     look_for_topics: Option<Instant>,
+    /// How many partitions each topic had when this membership first saw it. See [`Self::reset_policy`].
+    first_seen: BTreeMap<Topic, i32>,
     end: Option<EndReason>,
 }
 
@@ -73,6 +76,7 @@ impl Membership {
             loops: JoinSet::new(),
             revocation: None,
             look_for_topics: Some(now()),
+            first_seen: BTreeMap::new(),
             end: None,
             shared,
         }
@@ -194,6 +198,7 @@ impl Membership {
     }
 
     fn assigned(&mut self, added: Vec<TopicPartition>) {
+        self.see_topics(&self.shared.cluster.view());
         if self.shared.is_joining() {
             self.shared.set_phase(Phase::Joined);
         }
@@ -204,13 +209,33 @@ impl Membership {
             } else {
                 for partition in added {
                     let epoch = state.hold(partition.clone());
-                    let policy = self.shared.reset_policy(&partition.topic);
+                    let policy = self.reset_policy(&partition);
                     state.positions.assign(partition, epoch, policy);
                 }
                 None
             }
         };
         wake(waker);
+    }
+
+    /// Where to begin without a committed position. A partition that was not there when this membership first saw its topic
+    /// was written since, and no part of that is what `Latest` means to pass over (KAFKA-12478).
+    fn reset_policy(&self, partition: &TopicPartition) -> OffsetReset {
+        match self.first_seen.get(&partition.topic) {
+            Some(count) if partition.partition >= *count => OffsetReset::Earliest,
+            _ => self.shared.reset_policy(&partition.topic),
+        }
+    }
+
+    /// Takes note of topics that are seen for the first time, those that do not exist yet among them.
+    fn see_topics(&mut self, view: &ClusterView) {
+        for (topic, _) in &self.shared.settings.topics {
+            if !self.first_seen.contains_key(topic)
+                && let Some(count) = count(view, topic).or_else(|| is_missing(view, topic).then_some(0))
+            {
+                self.first_seen.insert(topic.clone(), count);
+            }
+        }
     }
 
     fn revoked(&mut self, partitions: &[TopicPartition]) {
@@ -357,6 +382,7 @@ impl Membership {
     }
 
     fn view_changed(&mut self, view: &ClusterView) {
+        self.see_topics(view);
         self.group.handle_counts(now(), |topic| count(view, topic));
         self.shared.lock().update_leaders(view);
         self.shared.fetcher_told();
@@ -462,6 +488,11 @@ fn count(view: &ClusterView, topic: &str) -> Option<i32> {
     // An error does not take away what was there before.
     (topic.error.is_ok() || !topic.partitions.is_empty())
         .then(|| i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX))
+}
+
+/// Whether a broker has said that there is no such topic.
+fn is_missing(view: &ClusterView, topic: &str) -> bool {
+    view.topic(topic).is_some_and(|topic| topic.error == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
 }
 
 fn counts(view: &ClusterView, topics: &[Topic]) -> BTreeMap<Topic, i32> {

@@ -39,7 +39,8 @@ impl ConsumerBuilder {
     }
 
     /// A topic to read, and where to begin on a partition that the group has no position on, or whose position is out of
-    /// range. At least one is needed. Java: `auto.offset.reset`, there for all topics at once.
+    /// range. At least one is needed. Java: `auto.offset.reset`, there for all topics at once. Partitions that are added later
+    /// begin at their oldest record in either case; see [`OffsetReset::Latest`].
     pub fn topic(mut self, topic: impl Into<Topic>, reset: OffsetReset) -> Self {
         self.topics.push((topic.into(), reset));
         self

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
+use kafka_protocol::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartitions, OffsetFetchResponseTopics,
@@ -35,11 +36,17 @@ struct Script {
     generation: AtomicU32,
     unstable: AtomicU32,
     left: AtomicBool,
+    /// Partitions of the topic. Below 0: the topic does not exist. More than one: none but the first has a commit.
+    partitions: AtomicI64,
+    /// Whether not even the first has one.
+    is_new_group: AtomicBool,
+    /// What offsets were asked for: partition and time.
+    listed: Mutex<Vec<(i32, i64)>>,
 }
 
 impl Script {
     fn new(records: i64) -> Arc<Self> {
-        Arc::new(Self { end: AtomicI64::new(records), ..Self::default() })
+        Arc::new(Self { end: AtomicI64::new(records), partitions: AtomicI64::new(1), ..Self::default() })
     }
 
     fn client(self: &Arc<Self>, options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> (Client, Brokers) {
@@ -58,7 +65,10 @@ impl Script {
             return Act::Silence;
         }
         match name {
-            "Metadata" => metadata(exchange, &[(1, "a:1")], &[("t", 7, &[1])]),
+            "Metadata" => match usize::try_from(self.partitions.load(Ordering::SeqCst)) {
+                Ok(partitions) => metadata(exchange, &[(1, "a:1")], &[("t", 7, &vec![1; partitions])]),
+                Err(_) => metadata(exchange, &[(1, "a:1")], &[]),
+            },
             "FindCoordinator" => {
                 let coordinator = Coordinator::default()
                     .with_key(StrBytes::from_static_str("g"))
@@ -82,6 +92,7 @@ impl Script {
             }
             "OffsetFetch" => self.offset_fetch(exchange),
             "OffsetCommit" => self.offset_commit(exchange),
+            "ListOffsets" => self.list_offsets(exchange),
             "Fetch" => self.fetch(exchange),
             _ => Act::Usual,
         }
@@ -108,13 +119,19 @@ impl Script {
         let code = if unstable.is_ok() { ErrorCode::UNSTABLE_OFFSET_COMMIT } else { ErrorCode::NONE };
         let last = self.committed.lock().unwrap().last().copied();
         let (offset, epoch) = if code.is_ok() { last.unwrap_or((0, -1)) } else { (-1, -1) };
-        let partition = OffsetFetchResponsePartitions::default()
+        let first = OffsetFetchResponsePartitions::default()
             .with_committed_offset(offset)
             .with_committed_leader_epoch(epoch)
             .with_error_code(code.0);
+        let partitions = (0..self.partitions.load(Ordering::SeqCst)).map(|partition| match partition {
+            0 if !self.is_new_group.load(Ordering::SeqCst) => first.clone(),
+            partition => OffsetFetchResponsePartitions::default()
+                .with_partition_index(partition as i32)
+                .with_committed_offset(-1),
+        });
         let topic = OffsetFetchResponseTopics::default()
             .with_name(StrBytes::from_static_str("t").into())
-            .with_partitions(vec![partition]);
+            .with_partitions(partitions.collect());
         let group = OffsetFetchResponseGroup::default()
             .with_group_id(GroupId(StrBytes::from_static_str("g")))
             .with_topics(vec![topic]);
@@ -128,26 +145,47 @@ impl Script {
         if code.is_ok() {
             self.committed.lock().unwrap().push((asked.committed_offset, asked.committed_leader_epoch));
         }
-        let partition = OffsetCommitResponsePartition::default().with_error_code(code.0);
+        let partition = OffsetCommitResponsePartition::default()
+            .with_partition_index(asked.partition_index)
+            .with_error_code(code.0);
         let topic = OffsetCommitResponseTopic::default()
             .with_name(request.topics[0].name.clone())
             .with_partitions(vec![partition]);
         exchange.answer::<OffsetCommitRequest>(&OffsetCommitResponse::default().with_topics(vec![topic]))
     }
 
+    fn list_offsets(&self, exchange: &Exchange) -> Act {
+        let request = exchange.request::<ListOffsetsRequest>();
+        let partitions = request.topics[0].partitions.iter().map(|asked| {
+            self.listed.lock().unwrap().push((asked.partition_index, asked.timestamp));
+            let end = self.end.load(Ordering::SeqCst);
+            ListOffsetsPartitionResponse::default()
+                .with_partition_index(asked.partition_index)
+                .with_offset(if asked.timestamp == -2 { 0 } else { end })
+        });
+        let topic = ListOffsetsTopicResponse::default()
+            .with_name(request.topics[0].name.clone())
+            .with_partitions(partitions.collect());
+        exchange.answer::<ListOffsetsRequest>(&ListOffsetsResponse::default().with_topics(vec![topic]))
+    }
+
     fn fetch(&self, exchange: &Exchange) -> Act {
         let request = exchange.request::<FetchRequest>();
         let Some(topic) = request.topics.first() else { return Act::Silence };
-        let offset = topic.partitions[0].fetch_offset;
-        let mut data = PartitionData::default();
-        if offset < self.end.load(Ordering::SeqCst) {
-            let mut writer = BatchWriter::new(Compression::NONE);
-            writer.append(Timestamp(1), None, Some(b"v"), std::iter::empty()).unwrap();
-            let batch = writer.close(Closing::default()).unwrap().with_base_offset(Offset(offset)).unwrap();
-            let batch = batch.with_leader_epoch(Some(crate::record::LeaderEpoch(5)));
-            data.records = Some(batch.into_bytes());
-        }
-        let topic = FetchableTopicResponse::default().with_topic_id(topic.topic_id).with_partitions(vec![data]);
+        let partitions = topic.partitions.iter().map(|asked| {
+            let mut data = PartitionData::default().with_partition_index(asked.partition);
+            if asked.fetch_offset < self.end.load(Ordering::SeqCst) {
+                let mut writer = BatchWriter::new(Compression::NONE);
+                writer.append(Timestamp(1), None, Some(b"v"), std::iter::empty()).unwrap();
+                let batch = writer.close(Closing::default()).unwrap();
+                let batch = batch.with_base_offset(Offset(asked.fetch_offset)).unwrap();
+                let batch = batch.with_leader_epoch(Some(crate::record::LeaderEpoch(5)));
+                data.records = Some(batch.into_bytes());
+            }
+            data
+        });
+        let partitions = partitions.collect();
+        let topic = FetchableTopicResponse::default().with_topic_id(topic.topic_id).with_partitions(partitions);
         exchange.answer::<FetchRequest>(&FetchResponse::default().with_responses(vec![topic]))
     }
 }
@@ -195,6 +233,52 @@ async fn an_unstable_offset_is_waited_for() {
     let ConsumerEvent::Assigned(assigned) = next(&mut consumer).await else { panic!("not assigned") };
     assert_eq!((assigned[0].committed, assigned[0].position), (Some(Offset(6)), Offset(6)));
     assert_eq!((brokers.count("a:1 OffsetFetch"), brokers.count("a:1 ListOffsets")), (4, 0));
+}
+
+async fn next_assigned(consumer: &mut Consumer) -> Vec<(i32, i64)> {
+    loop {
+        if let ConsumerEvent::Assigned(came) = next(consumer).await
+            && !came.is_empty()
+        {
+            return came.iter().map(|a| (a.assigned.partition.partition, a.position.0)).collect();
+        }
+    }
+}
+
+const EARLIEST: i64 = -2;
+const LATEST: i64 = -1;
+
+/// What was written to a partition between its creation and its discovery was skipped (KAFKA-12478).
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_appears_under_a_membership_is_read_from_its_first_record_and_no_other_is() {
+    let script = Script::new(9);
+    script.partitions.store(2, Ordering::SeqCst);
+    script.is_new_group.store(true, Ordering::SeqCst);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = client.consumer("g").topic("t", OffsetReset::Latest).build().unwrap();
+    assert_eq!(next_assigned(&mut consumer).await, [(0, 9), (1, 9)]);
+    script.partitions.store(4, Ordering::SeqCst);
+    assert_eq!(next_assigned(&mut consumer).await, [(2, 0), (3, 0)]);
+    assert_eq!(*script.listed.lock().unwrap(), [(0, LATEST), (1, LATEST), (2, EARLIEST), (3, EARLIEST)]);
+    // Lost and assigned again, both are what they were.
+    *script.refuse_commit.lock().unwrap() = Some(ErrorCode::UNKNOWN_MEMBER_ID);
+    let batch = next_batch(&mut consumer).await;
+    consumer.handle().commit(vec![CommitPosition::new(batch.assigned, Offset(1))]).await.unwrap_err();
+    assert_eq!(next_assigned(&mut consumer).await, [(0, 9), (1, 9), (2, 0), (3, 0)]);
+}
+
+/// The first records of a topic that is created after its consumer were skipped (librdkafka#1852).
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_appears_under_a_membership_is_read_from_its_first_record() {
+    let script = Script::new(9);
+    script.partitions.store(-1, Ordering::SeqCst);
+    script.is_new_group.store(true, Ordering::SeqCst);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = client.consumer("g").topic("t", OffsetReset::Latest).build().unwrap();
+    consumer.joined(60 * SECOND).await.unwrap();
+    script.partitions.store(1, Ordering::SeqCst);
+    assert_eq!(next_assigned(&mut consumer).await, [(0, 0)]);
+    assert_eq!(*script.listed.lock().unwrap(), [(0, EARLIEST)]);
 }
 
 /// Positions without leader epoch cannot be checked for truncation (librdkafka#5158).

@@ -30,7 +30,13 @@ use crate::retry::{Backoff, ExponentialFullJitter};
 pub enum OffsetReset {
     /// At the oldest record.
     Earliest,
-    /// After the newest record.
+    /// After the newest record. But a partition without a committed position that did not exist when this membership first
+    /// saw its topic begins at its oldest record, and so does a topic that did not exist then: all of it was written since,
+    /// some of it before the membership could discover it. (Java and librdkafka skip that, KAFKA-12478.)
+    ///
+    /// A membership knows of its own time only. What is written to a partition that is added while no member runs is passed
+    /// over, as is what a member that died uncommitted had begun with; for a group whose members come and go, keep the count
+    /// of partitions beside the commits, as the harbor does, or begin at the oldest record.
     #[default]
     Latest,
 }
