@@ -208,7 +208,7 @@ impl Adapter for BrokenAdapter {
             if self.flaw == Flaw::InventsCommittedOffsets {
                 for mark in self.inner.watermarks(topics).await? {
                     if told.iter().all(|committed| committed.partition != mark.partition) {
-                        told.push(CommittedOffset { partition: mark.partition, offset: Offset(0) });
+                        told.push(CommittedOffset { partition: mark.partition, offset: Offset(0), note: None });
                     }
                 }
             }

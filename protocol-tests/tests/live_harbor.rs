@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kafka_harbor::adapter::Event;
-use kafka_harbor::adapter::kafka::KafkaAdapter;
+use kafka_harbor::adapter::kafka::{KafkaAdapter, KafkaAdapterBuilder};
 use kafka_harbor::client::Client;
 use kafka_harbor::harbor::{Consumer, ConsumerBuilder, ConsumerStatus, Context, Failure, Harbor, Message, Text};
 use kafka_harbor::observe::{MessageProcessed, MessageSkipped, Observer, StopReason};
@@ -48,10 +48,11 @@ impl Service {
     }
 
     fn with_session(cluster: &Cluster, session: Duration) -> Self {
-        let adapter = KafkaAdapter::builder(cluster.bootstrap.split(','))
-            .client_id("orders-service")
-            .session_timeout(session)
-            .heartbeat_interval(session / 5);
+        Self::with(cluster, |adapter| adapter.session_timeout(session).heartbeat_interval(session / 5))
+    }
+
+    fn with(cluster: &Cluster, set: impl FnOnce(KafkaAdapterBuilder) -> KafkaAdapterBuilder) -> Self {
+        let adapter = set(KafkaAdapter::builder(cluster.bootstrap.split(',')).client_id("orders-service"));
         let memberships: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let adapter = Watched::new(adapter.build().unwrap(), {
             let memberships = memberships.clone();
@@ -394,6 +395,66 @@ async fn the_first_restart_loses_no_retry_that_waits() {
     desk.drained(&group, &[&orders, &retry], 20 * SECOND).await;
     assert_eq!(seen.all(), [("tea".to_owned(), 1), ("tea".to_owned(), 2)]);
     second.shutdown().await;
+}
+
+/// With the start at the end, what was written to a new partition before it was discovered was skipped (KAFKA-12478); and
+/// what is there before a consumer that starts later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_that_are_added_are_read_from_their_first_record_and_history_is_not_replayed() {
+    let Some(cluster) = kafka() else { return };
+    let (orders, group) = (unique("orders"), unique("group"));
+    let seen = Seen::default();
+    let consumer = |service: &Service| {
+        let seen = seen.clone();
+        let handler = move |order: String, context: Context| {
+            seen.note(&format!("{}: {order}", context.partition()), &context);
+            std::future::ready(Ok::<_, Failure>(()))
+        };
+        service.consumer(&group).subscribe(orders.as_str(), handler).build().unwrap()
+    };
+    // A desk of its own each time: none that holds the topic as it was.
+    let publish = async |partition: i32, value: &'static str| {
+        let record = Record::new(orders.as_str(), value).with_partition(partition);
+        Desk::at(cluster).await.publish(vec![record]).await;
+    };
+    let admin = Client::builder([&cluster.bootstrap]).build().unwrap().admin();
+    let grow = async |total: i32| {
+        admin.create_partitions(&[(orders.as_str().into(), total)]).await[0].1.as_ref().unwrap();
+    };
+    let desk = Desk::at(cluster).await;
+    desk.create(&orders, 1).await;
+    publish(0, "history").await;
+
+    let (first, second) = (late(cluster), late(cluster));
+    first.start(&consumer(&first)).await;
+    second.start(&consumer(&second)).await;
+    grow(3).await;
+    publish(1, "before its discovery").await;
+    publish(2, "before its discovery").await;
+    assert_eq!(seen.all(), [], "it is not discovered yet, or this shows nothing");
+    until("the new partitions' records", || seen.all().len() == 2).await;
+    desk.drained(&group, &[&orders], 20 * SECOND).await;
+    first.shutdown().await;
+    second.shutdown().await;
+
+    grow(4).await;
+    publish(3, "while nobody ran").await;
+    let third = late(cluster);
+    let consumer = consumer(&third);
+    let lag: Vec<_> = consumer.lag().await.unwrap().into_iter().map(|lag| (lag.partition, lag.lag)).collect();
+    assert_eq!(lag, [(0, 0), (1, 0), (2, 0), (3, 1)]);
+    third.start(&consumer).await;
+    until("the last partition's record", || seen.all().len() >= 3).await;
+    desk.drained(&group, &[&orders], 20 * SECOND).await;
+    third.shutdown().await;
+    let mut values: Vec<_> = seen.all().into_iter().map(|(value, _)| value).collect();
+    values.sort();
+    assert_eq!(values, ["1: before its discovery", "2: before its discovery", "3: while nobody ran"]);
+}
+
+/// A service that learns of new partitions late.
+fn late(cluster: &Cluster) -> Service {
+    Service::with(cluster, |adapter| adapter.metadata_max_age(10 * SECOND))
 }
 
 /// The same for a process that is killed.

@@ -33,4 +33,6 @@ pub struct CommittedOffset {
     pub partition: TopicPartition,
     /// The next offset to read.
     pub offset: Offset,
+    /// The note that was settled with it, if any.
+    pub note: Option<String>,
 }

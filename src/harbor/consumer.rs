@@ -373,7 +373,11 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
     /// Whether a topic on which the group has no position is read from its oldest record rather than from its end.
     /// Default: false. Retry topics are always read from their oldest.
     ///
-    /// Java's `auto.offset.reset`.
+    /// Partitions that are added after the group began to read a topic are read from their oldest record in either case,
+    /// also by a consumer that is started later: the group keeps beside its commits with how many it began. An operator
+    /// who deletes the group's position on such a partition has it read again.
+    ///
+    /// Java's `auto.offset.reset`, which skips what is written to a new partition before it is discovered (KAFKA-12478).
     pub fn from_beginning(mut self, from_beginning: bool) -> Self {
         self.from_beginning = from_beginning;
         self

@@ -14,6 +14,7 @@ use crate::harbor::consumer::{Consumer, ConsumerInner};
 use crate::harbor::core::Core;
 use crate::harbor::error::{ConfigError, HarborError};
 use crate::harbor::lifecycle::ConsumerStatus;
+use crate::harbor::pipeline::begun_with_by;
 use crate::observe::{ErrorReported, ErrorScope};
 use crate::record::{Offset, Topic, TopicPartition};
 
@@ -177,6 +178,13 @@ fn compute(
     committed: Vec<CommittedOffset>,
     start: impl Fn(&Topic) -> Start,
 ) -> Result<Vec<PartitionLag>, String> {
+    let begun_with: HashMap<Topic, i32> =
+        begun_with_by(&committed).into_iter().map(|(topic, partitions)| (topic.clone(), partitions)).collect();
+    // One that came after the group began is read from its first record.
+    let start = |partition: &TopicPartition| match begun_with.get(&partition.topic) {
+        Some(begun_with) if partition.partition >= *begun_with => Start::Earliest,
+        _ => start(&partition.topic),
+    };
     let committed: HashMap<TopicPartition, Offset> =
         committed.into_iter().map(|committed| (committed.partition, committed.offset)).collect();
     let lag = |PartitionWatermarks { partition, low, high }| {
@@ -187,7 +195,7 @@ fn compute(
             }
         }
         let position =
-            committed.filter(|offset| (low..=high).contains(offset)).unwrap_or_else(|| match start(&partition.topic) {
+            committed.filter(|offset| (low..=high).contains(offset)).unwrap_or_else(|| match start(&partition) {
                 Start::Earliest => low,
                 Start::Latest => high,
             });
@@ -256,7 +264,7 @@ mod tests {
         let partition = TopicPartition::new("orders", 3);
         let watermarks =
             vec![PartitionWatermarks { partition: partition.clone(), low: Offset(low), high: Offset(high) }];
-        let committed = committed.map(|offset| CommittedOffset { partition, offset: Offset(offset) });
+        let committed = committed.map(|offset| CommittedOffset { partition, offset: Offset(offset), note: None });
         compute("g", watermarks, committed.into_iter().collect(), |_| start).map(|mut lags| lags.remove(0))
     }
 

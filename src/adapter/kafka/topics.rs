@@ -84,7 +84,11 @@ pub(super) async fn committed(
         partitions.extend(description.partitions.iter().map(|p| TopicPartition::new(&topic, p.partition)));
     }
     let offsets = admin.group_offsets(group, Some(&partitions)).await.map_err(|error| adapter_error(what, error))?;
-    Ok(offsets.into_iter().map(|(partition, found)| CommittedOffset { partition, offset: found.offset }).collect())
+    let committed = offsets.into_iter().map(|(partition, found)| {
+        let note = Some(found.note).filter(|note| !note.is_empty());
+        CommittedOffset { partition, offset: found.offset, note }
+    });
+    Ok(committed.collect())
 }
 
 /// Both ends of a partition have an offset always; an answer without one is a fault of the broker.

@@ -148,7 +148,7 @@ impl Adapter for MemoryAdapter {
             let call = Call::Join { group: options.group.clone(), topics };
             // A membership whose answer is lost is dropped here, and so left.
             self.call(call, &what, |state| {
-                let seat = Seat::new(&options, self.session.id, runtime);
+                let seat = Seat::new(&options, self.session.id, runtime, &state.broker);
                 let topics = subscription(&options.topics);
                 let member = state.broker.join(&options.group, topics, options.revocation_timeout, now());
                 let key = SeatKey { group: options.group.as_str().into(), member };
@@ -221,8 +221,9 @@ impl Adapter for MemoryAdapter {
         let call = Call::Committed { group: group.to_owned(), topics: topics.to_vec() };
         Box::pin(self.call(call, "reading committed offsets", move |state| {
             let committed = |partition: TopicPartition| {
-                let offset = state.broker.committed(group, &partition)?.offset;
-                Some(CommittedOffset { partition, offset })
+                let committed = state.broker.committed(group, &partition)?;
+                let (offset, note) = (committed.offset, committed.metadata.clone());
+                Some(CommittedOffset { partition, offset, note })
             };
             Ok(partitions_of(topics, state)?.into_iter().filter_map(committed).collect())
         }))

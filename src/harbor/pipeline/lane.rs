@@ -32,8 +32,8 @@ pub(crate) struct Lane {
     /// What the contexts of its records share.
     pub(crate) source: Arc<Source>,
     pub(crate) gate: Gate,
-    /// Ladder records that name no group count from here on; see [`Lane::count_unnamed_from`].
-    unnamed_from: AtomicI64,
+    /// See [`Lane::with_unnamed_from`].
+    unnamed_from: Option<Offset>,
     inbox: Mutex<Inbox>,
     /// Everything before it is over: done, passed over, or on its way as a hop. Written by the worker alone.
     finished: AtomicI64,
@@ -58,14 +58,12 @@ struct Inbox {
 }
 
 /// ```text
-///   held ──open──► idle ◄──────────────► working
-///                    ▲     push / empty     │ park, step_aside
-///                    └──unpark, call_in── parked
+///   idle ◄──────────────► working
+///     ▲     push / empty     │ park, step_aside
+///     └──unpark, call_in── parked
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InboxState {
-    /// Batches gather, but no worker may begin yet.
-    Held,
     /// No worker.
     Idle,
     /// A worker is at it, or waits for its place.
@@ -111,7 +109,7 @@ impl Lane {
             route,
             source,
             gate: Gate::new(),
-            unnamed_from: AtomicI64::new(i64::MIN),
+            unnamed_from: None,
             inbox: Mutex::new(Inbox {
                 batches: VecDeque::new(),
                 state: InboxState::Idle,
@@ -131,33 +129,24 @@ impl Lane {
         }
     }
 
+    /// Ladder records before this offset that name no group were there before this group read the topic, and are
+    /// another's.
+    pub(crate) fn with_unnamed_from(mut self, offset: Option<Offset>) -> Self {
+        self.unnamed_from = offset;
+        self
+    }
+
+    /// See [`Self::with_unnamed_from`].
+    pub(crate) fn unnamed_from(&self) -> Option<Offset> {
+        self.unnamed_from
+    }
+
     /// Tells the driver something. It may have ended; then nobody is left to tell.
     pub(crate) fn tell(&self, note: Note) {
         let _ = self.notes.send(note);
     }
 
     // The driver's side.
-
-    /// Ladder records before `offset` that name no group were there before this group read the topic, and are
-    /// another's.
-    pub(crate) fn count_unnamed_from(&self, offset: Offset) {
-        self.unnamed_from.store(offset.0, Ordering::Release);
-    }
-
-    /// Lets no worker begin until [`Self::open`].
-    pub(crate) fn hold(&self) {
-        self.inbox().state = InboxState::Held;
-    }
-
-    /// Takes back [`Self::hold`]. True when a worker is to be started.
-    pub(crate) fn open(&self) -> bool {
-        let mut inbox = self.inbox();
-        if inbox.state != InboxState::Held {
-            return false;
-        }
-        inbox.state = if inbox.batches.is_empty() { InboxState::Idle } else { InboxState::Working };
-        inbox.state == InboxState::Working
-    }
 
     /// A batch came; `room` tells whether the level has room for one more partition.
     pub(crate) fn push(&self, batch: PartitionBatch, room: bool, handle: &dyn MembershipHandle) -> Pushed {
@@ -241,7 +230,7 @@ impl Lane {
 
     /// Whether a ladder record at `offset` that names no group is this group's.
     pub(crate) fn counts_unnamed(&self, offset: Offset) -> bool {
-        offset.0 >= self.unnamed_from.load(Ordering::Acquire)
+        self.unnamed_from.is_none_or(|from| offset >= from)
     }
 
     /// The next batch, and the offset whose record has waited for its time. `None` ends the worker.
@@ -385,9 +374,6 @@ impl Inbox {
         self.state = InboxState::Parked;
         self.paused = false;
         handle.pause(assigned);
-
-#[cfg(test)]
-mod tests;
     }
 }
 
@@ -399,3 +385,6 @@ impl fmt::Debug for Lane {
 
 /// Batches that wait in an inbox before their partition is paused: one to go on with, one on its way.
 const INBOX_BATCHES: usize = 2;
+
+#[cfg(test)]
+mod tests;

@@ -21,9 +21,10 @@ mod level;
 mod note;
 mod report;
 mod setup;
+mod start;
 mod worker;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::future::pending;
 use std::sync::Arc;
@@ -40,6 +41,7 @@ use crate::harbor::commit::Committer;
 use crate::harbor::delay::DelayQueue;
 use crate::harbor::error::HarborError;
 use crate::harbor::lifecycle::{Ending, Lifecycle, StopRequest};
+use crate::harbor::memo::Memo;
 use crate::observe::StopReason;
 use crate::record::{Offset, TopicPartition};
 
@@ -48,6 +50,8 @@ pub(crate) use deliver::Subscription;
 use lane::{Lane, LaneId, Pushed};
 use note::{Note, Stop};
 pub(crate) use setup::{Limits, Parts, RetryIf, Setup};
+pub(crate) use start::begun_with_by;
+use start::{Begin, Findings, Starts, survey};
 pub(crate) use worker::Subscriber;
 use worker::Worker;
 
@@ -68,6 +72,9 @@ pub(crate) struct Pipeline {
     lanes_so_far: u64,
     /// Lanes whose gate is closed and that are waited for, with the commits of theirs that failed since.
     closing: HashMap<LaneId, u32>,
+    /// Partitions that have no lane yet, because it is not decided where they begin.
+    starts: Starts,
+    survey: Option<BoxFuture<'static, Result<Findings, AdapterError>>>,
     delays: DelayQueue<LaneId>,
     /// Of each level, the lanes that stand aside.
     aside: Vec<Aside<LaneId>>,
@@ -119,6 +126,8 @@ impl Pipeline {
             by_partition: HashMap::new(),
             lanes_so_far: 0,
             closing: HashMap::new(),
+            starts: Starts::default(),
+            survey: None,
             delays: DelayQueue::new(),
             touched: BTreeSet::new(),
             commit: None,
@@ -147,6 +156,7 @@ impl Pipeline {
                 biased;
                 request = self.life.asked_to_stop(), if !self.was_asked => self.asked_to_stop(request),
                 result = ended(&mut self.commit) => self.commit_ended(result),
+                result = ended(&mut self.survey) => self.survey_ended(result),
                 note = self.notes.recv() => self.take_notes(note),
                 event = self.events.next(), if !self.events_ended => self.take_event(event),
                 () = until(wake) => {}
@@ -164,6 +174,7 @@ impl Pipeline {
         self.let_go_of_quiet();
         self.finish_revocations(now);
         self.call_in(now);
+        self.start_survey(now);
         if self.committer.may_start(now.into_std()) {
             for id in std::mem::take(&mut self.touched) {
                 if let Some(lane) = self.lanes.get(&id) {
@@ -197,11 +208,20 @@ impl Pipeline {
     fn start_commit(&mut self, now: Instant) {
         let Some(offsets) = self.committer.poll_commit(now.into_std()) else { return };
         let positions = offsets.into_iter().filter_map(|(id, offset)| {
-            Some(Position { assigned: self.lanes.get(&id)?.assigned.clone(), offset, note: None })
+            let lane = self.lanes.get(&id)?;
+            Some(Position { assigned: lane.assigned.clone(), offset, note: self.memo(lane, offset).note() })
         });
         let positions = positions.collect();
         let handle = self.handle.clone();
         self.commit = Some(Box::pin(async move { handle.settle(positions).await }));
+    }
+
+    /// What is to be remembered of a partition beside its position.
+    fn memo(&self, lane: &Lane, offset: Offset) -> Memo {
+        if lane.route.level > 0 {
+            return Memo { unnamed_from: lane.unnamed_from().filter(|from| offset < *from), ..Memo::default() };
+        }
+        Memo { partitions: self.starts.begun_with(&lane.assigned.partition.topic), ..Memo::default() }
     }
 
     fn commit_ended(&mut self, result: Result<(), SettleError>) {
@@ -251,7 +271,6 @@ impl Pipeline {
                 Note::Ended => {}
                 Note::Parked(id, offset, wait) => self.park(id, offset, wait),
                 Note::Aside(id) => self.step_aside(id),
-                Note::Opened(id, offset) => self.open(id, offset),
                 Note::Stop(stop) => self.fail(*stop),
             }
             next = self.notes.try_recv().ok();
@@ -271,6 +290,7 @@ impl Pipeline {
             Some(Event::Revoked(partitions, release)) => self.revoke(&partitions, release),
             Some(Event::Lost(partitions)) => {
                 for assigned in &partitions {
+                    self.starts.forget(assigned);
                     if let Some(id) = self.lane_of(assigned).map(|lane| lane.id) {
                         self.cut(id);
                     }
@@ -301,10 +321,10 @@ impl Pipeline {
         if self.stopping.is_some() {
             return;
         }
-        let (mut unknown, mut new) = (Vec::new(), HashSet::new());
+        self.starts.handle_assignment();
         for assignment in assignments {
             let partition = &assignment.assigned.partition;
-            let Some(route) = self.setup.topology.route(&partition.topic).cloned() else {
+            let Some(level) = self.setup.topology.route(&partition.topic).map(|route| route.level) else {
                 self.setup.report_foreign(std::slice::from_ref(partition));
                 continue;
             };
@@ -312,38 +332,62 @@ impl Pipeline {
                 // It came back before its last assignment was let go; nothing of that one counts any more.
                 self.cut(old);
             }
-            let id = self.next_lane();
-            let lane = Arc::new(Lane::new(id, assignment, route, self.setup.source(partition), self.tell.clone()));
-            let on_ladder = lane.route.level > 0;
-            let first_commit = assignment.committed.is_none() && (on_ladder || self.setup.starts_at_the_end);
-            if first_commit {
-                // Without one, what waits or fails here across a restart would be passed over by it.
-                self.committer.open(id, None);
-                self.committer.mark(id, assignment.position);
-            } else {
-                self.committer.open(id, Some(assignment.position));
+            let memo = Memo::read(assignment.note.as_deref());
+            if let Some(partitions) = memo.partitions {
+                self.starts.learn(&partition.topic, partitions);
             }
             if assignment.committed.is_none() {
-                new.insert(partition.clone());
-                if on_ladder && self.adapter.capabilities().offsets {
-                    lane.hold();
-                    unknown.push((lane.clone(), assignment.position));
-                }
+                self.starts.is_new(partition);
             }
-            self.by_partition.insert(partition.clone(), id);
-            self.lanes.insert(id, lane);
-        }
-        if !unknown.is_empty() {
-            tokio::spawn(find_ends(self.setup.clone(), self.adapter.clone(), unknown, new));
+            let is_open = assignment.committed.is_none() && (level > 0 || self.setup.starts_at_the_end);
+            if is_open && self.adapter.capabilities().offsets {
+                self.starts.decide(assignment, level > 0);
+                continue;
+            }
+            if level == 0 && self.setup.starts_at_the_end && self.adapter.capabilities().offsets {
+                self.starts.want(&partition.topic);
+            }
+            self.open(assignment, memo.unnamed_from);
         }
     }
 
-    /// It is known from where on ladder records without a group count.
-    fn open(&mut self, id: LaneId, unnamed_from: Offset) {
-        let Some(lane) = self.lanes.get(&id) else { return };
-        lane.count_unnamed_from(unnamed_from);
-        if lane.open() {
-            Worker::start(&self.setup, &self.handle, lane.clone());
+    /// Begins to handle a partition.
+    fn open(&mut self, assignment: &Assignment, unnamed_from: Option<Offset>) {
+        let partition = &assignment.assigned.partition;
+        let Some(route) = self.setup.topology.route(&partition.topic).cloned() else { return };
+        let id = self.next_lane();
+        let lane = Lane::new(id, assignment, route, self.setup.source(partition), self.tell.clone());
+        let lane = Arc::new(lane.with_unnamed_from(unnamed_from));
+        if assignment.committed.is_none() && (lane.route.level > 0 || self.setup.starts_at_the_end) {
+            // Without a first commit, what waits or fails here across a restart would be passed over by it.
+            self.committer.open(id, None);
+            self.committer.mark(id, assignment.position);
+        } else {
+            self.committer.open(id, Some(assignment.position));
+        }
+        self.by_partition.insert(partition.clone(), id);
+        self.lanes.insert(id, lane);
+    }
+
+    fn start_survey(&mut self, now: Instant) {
+        if self.survey.is_some() || self.stopping.is_some() {
+            return;
+        }
+        let Some(question) = self.starts.poll_question(now.into_std()) else { return };
+        let originals = self.setup.topology.plans().iter().map(|plan| plan.topic.clone()).collect();
+        let survey = survey(self.setup.group.clone(), originals, self.adapter.clone(), question);
+        self.survey = Some(Box::pin(survey));
+    }
+
+    /// It is known of some partitions where they begin.
+    fn survey_ended(&mut self, result: Result<Findings, AdapterError>) {
+        self.survey = None;
+        let findings = result.map_err(|error| self.setup.report_fault(&error)).ok();
+        for Begin { assignment, unnamed_from, moves } in self.starts.handle(Instant::now().into_std(), findings) {
+            if moves {
+                self.handle.resume(&assignment.assigned, ResumeFrom::Offset(assignment.position));
+            }
+            self.open(&assignment, unnamed_from);
         }
     }
 
@@ -352,6 +396,12 @@ impl Pipeline {
         if self.setup.topology.route(&partition.topic).is_none() {
             let stop = report::unknown_route(&partition.topic);
             return self.fail(stop);
+        }
+        if self.starts.is_undecided(&batch.assigned) {
+            if self.starts.pass_over(&batch.assigned) {
+                self.handle.pause(&batch.assigned);
+            }
+            return;
         }
         // What belongs to an earlier assignment is dropped: its records come again.
         let Some(mut lane) = self.lane_of(&batch.assigned).cloned() else { return };
@@ -395,6 +445,7 @@ impl Pipeline {
     }
 
     fn revoke(&mut self, partitions: &[Assigned], release: Release) {
+        partitions.iter().for_each(|assigned| self.starts.forget(assigned));
         let lanes: Vec<_> = partitions.iter().filter_map(|assigned| Some(self.lane_of(assigned)?.id)).collect();
         for id in &lanes {
             self.close(*id);
@@ -426,6 +477,8 @@ impl Pipeline {
         }
         self.stopping = Some(Stopping { began: Instant::now(), deadline: request.deadline });
         self.life.stopping(reason);
+        self.starts.clear();
+        self.survey = None;
         let lanes: Vec<_> = self.lanes.keys().copied().collect();
         for id in lanes {
             self.close(id);
@@ -527,10 +580,11 @@ impl Pipeline {
 
     fn next_wake(&self) -> Option<Instant> {
         let machines = [self.delays.poll_timeout(), self.committer.poll_timeout(!self.touched.is_empty())];
+        let starts = if self.survey.is_none() { self.starts.poll_timeout() } else { None };
         let deadlines = self.revocations.iter().map(|revocation| revocation.deadline);
         let stopping = self.stopping.map(|stopping| stopping.deadline);
         let aside = self.aside.iter().filter_map(Aside::poll_timeout);
-        let machines = machines.into_iter().flatten().chain(aside).map(Instant::from_std);
+        let machines = machines.into_iter().flatten().chain(aside).chain(starts).map(Instant::from_std);
         machines.chain(deadlines).chain(stopping).min()
     }
 }
@@ -548,52 +602,9 @@ impl fmt::Debug for Pipeline {
     }
 }
 
-/// Decides about ladder partitions that the group has no position on, where records name no group.
-///
-/// A group that is new took no part in what is there already: that was written for another, and counts only from the end
-/// on. One that has read the originals before may have had members that name no group and commit nothing on a ladder
-/// while a retry waits, as those of the Node package: there all of it counts.
-async fn find_ends(
-    setup: Arc<Setup>,
-    adapter: Arc<dyn Adapter>,
-    lanes: Vec<(Arc<Lane>, Offset)>,
-    new: HashSet<TopicPartition>,
-) {
-    let mut ends = HashMap::new();
-    match has_read_originals(&setup, &*adapter, &new).await {
-        Ok(true) => {}
-        Ok(false) => {
-            let topics: BTreeSet<_> = lanes.iter().map(|(lane, _)| lane.assigned.partition.topic.clone()).collect();
-            let topics: Vec<_> = topics.into_iter().collect();
-            match adapter.watermarks(&topics).await {
-                Ok(marks) => ends.extend(marks.into_iter().map(|mark| (mark.partition, mark.high))),
-                Err(error) => setup.report_fault(&error),
-            }
-        }
-        Err(error) => setup.report_fault(&error),
-    }
-    for (lane, position) in lanes {
-        // Where the end is not known all of them count: a record handled for another group is better than one lost.
-        let end = ends.get(&lane.assigned.partition).copied().unwrap_or(position);
-        lane.tell(Note::Opened(lane.id, end));
-    }
-}
-
-/// Whether the group had a position on any original topic before. Partitions that are `new` had none when they came; what
-/// is committed there by now is this consumer's own.
-async fn has_read_originals(
-    setup: &Setup,
-    adapter: &dyn Adapter,
-    new: &HashSet<TopicPartition>,
-) -> Result<bool, AdapterError> {
-    let originals: Vec<_> = setup.topology.plans().iter().map(|plan| plan.topic.clone()).collect();
-    let committed = adapter.committed(&setup.group, &originals).await?;
-    Ok(committed.iter().any(|committed| !new.contains(&committed.partition)))
-}
-
-async fn ended(commit: &mut Option<BoxFuture<'static, Result<(), SettleError>>>) -> Result<(), SettleError> {
-    match commit {
-        Some(commit) => commit.await,
+async fn ended<T>(under_way: &mut Option<BoxFuture<'static, T>>) -> T {
+    match under_way {
+        Some(future) => future.await,
         None => pending().await,
     }
 }

@@ -19,8 +19,6 @@ pub(crate) enum Note {
     Parked(LaneId, Offset, Duration),
     /// The worker ended for others to have its room.
     Aside(LaneId),
-    /// Ladder records without a group count from this offset on; deliveries may begin.
-    Opened(LaneId, Offset),
     /// The consumer has to stop.
     Stop(Box<Stop>),
 }
