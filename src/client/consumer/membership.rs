@@ -14,8 +14,8 @@ use tokio::time::sleep_until;
 
 use super::state::{Phase, Shared, leader, wake};
 use super::{ConsumerError, ConsumerEvent, OffsetReset, Release, fetch};
-use crate::client::{ClientError, Connections, CoordinatorKind, deadline_in, now};
-use crate::machine::connection::RequestError;
+use crate::client::{ClientError, Connection, Connections, CoordinatorKind, deadline_in, now};
+use crate::machine::connection::{ConnectionError, RequestError};
 use crate::machine::group::{CommitTransmit, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit};
 use crate::machine::metadata::ClusterView;
 use crate::protocol::error_code::ErrorCode;
@@ -27,6 +27,8 @@ pub(super) struct Membership {
     group: Group,
     /// For what the broker may hold back: joins, syncs; and heartbeats, which are not sent meanwhile.
     waiting_lane: Connections,
+    /// What the broker may be holding back on that lane: everything sent there meanwhile would wait behind it.
+    held: Option<RequestId>,
     /// For what must not wait behind a join: commits, offsets, leaving.
     prompt_lane: Connections,
     fetch_lane: Connections,
@@ -70,6 +72,7 @@ impl Membership {
         Self {
             group: Group::new(now(), settings.group.clone(), topics, fastrand::u64(..)),
             waiting_lane: cluster.connections(),
+            held: None,
             prompt_lane: cluster.connections(),
             fetch_lane: cluster.connections(),
             answers: JoinSet::new(),
@@ -273,15 +276,15 @@ impl Membership {
                 });
             }
             GroupRequest::Join(node, request) => {
-                let connection = self.waiting_lane.to(node);
+                let connection = self.waiting_lane(node, Some(id));
                 self.answers.spawn(async move { Answer::Join(id, connection.call(request, timeout).await) });
             }
             GroupRequest::Sync(node, request) => {
-                let connection = self.waiting_lane.to(node);
+                let connection = self.waiting_lane(node, Some(id));
                 self.answers.spawn(async move { Answer::Sync(id, connection.call(request, timeout).await) });
             }
             GroupRequest::Heartbeat(node, request) => {
-                let connection = self.waiting_lane.to(node);
+                let connection = self.waiting_lane(node, None);
                 self.answers.spawn(async move { Answer::Heartbeat(id, connection.call(request, timeout).await) });
             }
             GroupRequest::Leave(node, request) => {
@@ -289,6 +292,16 @@ impl Membership {
                 self.answers.spawn(async move { Answer::Leave(id, connection.call(request, timeout).await) });
             }
         }
+    }
+
+    /// The connection for what the broker may hold back, and for heartbeats. A new one where an answer is still to come
+    /// that nobody waits for any more.
+    fn waiting_lane(&mut self, node: NodeId, held: Option<RequestId>) -> Connection {
+        if self.held.take().is_some() {
+            self.waiting_lane = self.shared.cluster.connections();
+        }
+        self.held = held;
+        self.waiting_lane.to(node)
     }
 
     fn commit(&mut self, now: Instant) {
@@ -332,6 +345,9 @@ impl Membership {
 
     fn handle(&mut self, answer: Answer) {
         let now = now();
+        if let Answer::Join(id, _) | Answer::Sync(id, _) = &answer {
+            self.held.take_if(|held| held == id);
+        }
         match answer {
             Answer::Coordinator(id, found) => self.group.handle_coordinator(now, id, found.map_err(|e| failed(&e))),
             Answer::Join(id, Ok(response)) => self.group.handle_join(now, id, response),
@@ -500,13 +516,30 @@ fn counts(view: &ClusterView, topics: &[Topic]) -> BTreeMap<Topic, i32> {
 }
 
 fn failed(error: &ClientError) -> Failure {
-    Failure { fatal: !error.is_retriable(), what: error.to_string() }
+    Failure { fatal: !error.is_retriable(), silent: true, what: error.to_string() }
 }
 
 fn unanswered(error: &RequestError) -> Failure {
     // An answer that cannot be read may be readable from the next coordinator; what cannot be sent never will.
     let fatal = error.is_closed() || matches!(error, RequestError::Unsupported { .. } | RequestError::Encode { .. });
-    Failure { fatal, what: error.to_string() }
+    Failure { fatal, silent: is_silent(error), what: error.to_string() }
+}
+
+/// Whether the broker gave no sign of life since the request was sent.
+fn is_silent(error: &RequestError) -> bool {
+    match error {
+        RequestError::Unanswered { cause, .. } => match &**cause {
+            // Closed by the peer. What the system gave up on by itself is silence, too.
+            ConnectionError::Lost { source } => {
+                use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable, TimedOut};
+                matches!(source.kind(), TimedOut | HostUnreachable | NetworkUnreachable)
+            }
+            ConnectionError::Protocol(_) => false,
+            _ => true,
+        },
+        RequestError::Decode(_) => false,
+        _ => true,
+    }
 }
 
 /// How often topics that do not exist are looked for.

@@ -11,6 +11,10 @@
 //!          any ──leave──▶ Leaving ──▶ Ended          any ──fenced, refused for good──▶ Ended
 //! ```
 //!
+//! A coordinator may hold back its answer to a JoinGroup or SyncGroup for as long as the rebalance takes, and keeps the
+//! member meanwhile. One that is silent for longer is looked for anew; what it held back proves nothing then, so the session
+//! counts from the last answer before.
+//!
 //! Beside the state run three things of their own: the search for the coordinator, the heartbeat, and at most one
 //! revocation. Partitions that are being revoked stay owned, and can be committed, until [`Group::released`] or the
 //! revocation's deadline; only then does the member join again. Whatever asks for a rebalance meanwhile is the same
@@ -78,12 +82,21 @@ pub(crate) struct Group {
 #[derive(Debug)]
 enum State {
     Unjoined { not_before: Instant },
-    Joining { request: RequestId },
+    Joining { held: Held },
     Leading { plan: Plan },
-    Syncing { request: Option<RequestId>, sync: Box<SyncGroupRequest> },
+    Syncing { held: Option<Held>, sync: Box<SyncGroupRequest> },
     Stable,
     Leaving { request: Option<RequestId> },
     Ended,
+}
+
+/// A request whose answer the coordinator may hold back until the rebalance is complete.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    request: RequestId,
+    node: NodeId,
+    /// When a coordinator that lives has answered.
+    by: Instant,
 }
 
 #[derive(Debug)]
@@ -142,6 +155,9 @@ pub(crate) enum GroupRequest {
 pub(crate) struct Failure {
     /// Whether trying again, here or elsewhere, is no use.
     pub(crate) fatal: bool,
+    /// Whether nothing was heard of the broker since the request was sent. One that closed the connection had it until
+    /// then, and kept the member of a join that it held back.
+    pub(crate) silent: bool,
     pub(crate) what: String,
 }
 
@@ -234,6 +250,9 @@ impl Group {
         {
             at(not_before);
         }
+        if let Some((held, _)) = self.held() {
+            at(held.by);
+        }
         if self.beats() {
             if self.heartbeat.in_flight.is_none() && self.coordinator().is_some() {
                 at(self.heartbeat.due);
@@ -248,10 +267,13 @@ impl Group {
 
     /// Acts on what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
-        if self.beats() && now >= self.session_end() {
-            self.lose(LossCause::SessionExpired);
-            self.join_again(now, RejoinCause::Lost);
+        if let Some((held, api)) = self.held()
+            && now >= held.by
+        {
+            let what = format!("{api} was not answered within the rebalance timeout by broker {}", held.node);
+            self.handle_failure(now, held.request, Failure { fatal: false, silent: true, what });
         }
+        self.check_session(now);
         if let Some(revocation) = &self.revocation
             && now >= revocation.deadline
         {
@@ -268,7 +290,13 @@ impl Group {
             return;
         }
         match found {
-            Ok(node) => self.coordinator = Coordinator::Known(node),
+            Ok(node) => {
+                self.coordinator = Coordinator::Known(node);
+                if self.held().is_some_and(|(held, _)| held.node != node) {
+                    // What another broker holds back it will not answer as the coordinator.
+                    self.state = State::Unjoined { not_before: now };
+                }
+            }
             Err(failure) if failure.fatal => self.end(EndReason::Failed { what: failure.what }),
             Err(failure) => {
                 let not_before = now + self.wait();
@@ -291,9 +319,12 @@ impl Group {
         self.coordinator = Coordinator::Unknown { not_before, asked: None };
         match self.state {
             State::Joining { .. } | State::Syncing { .. } => {
-                // Until now the broker held our request, which keeps a member alive.
-                self.heartbeat.heard = now;
+                if !failure.silent {
+                    // Until now the broker held our request, which keeps a member alive.
+                    self.heartbeat.heard = now;
+                }
                 self.state = State::Unjoined { not_before };
+                self.check_session(now);
             }
             State::Leaving { .. } => self.end(EndReason::Left),
             _ => {}
@@ -310,7 +341,7 @@ impl Group {
 
     /// The answer to a JoinGroup.
     pub(crate) fn handle_join(&mut self, now: Instant, id: RequestId, response: JoinGroupResponse) {
-        if !matches!(self.state, State::Joining { request } if request == id) {
+        if !matches!(self.state, State::Joining { held } if held.request == id) {
             return;
         }
         self.heartbeat.heard = now;
@@ -339,7 +370,7 @@ impl Group {
         };
         let sync = self.sync_request(assignments);
         self.led = Some(Led { topics: plan.topics(), counts });
-        self.state = State::Syncing { request: None, sync: Box::new(sync) };
+        self.state = State::Syncing { held: None, sync: Box::new(sync) };
     }
 
     /// Partition counts as metadata has them now. Where they differ from those that the assignment was made from, its
@@ -364,7 +395,7 @@ impl Group {
 
     /// The answer to a SyncGroup.
     pub(crate) fn handle_sync(&mut self, now: Instant, id: RequestId, response: SyncGroupResponse) {
-        if !matches!(self.state, State::Syncing { request: Some(request), .. } if request == id) {
+        if !matches!(self.state, State::Syncing { held: Some(held), .. } if held.request == id) {
             return;
         }
         self.heartbeat.heard = now;
@@ -466,6 +497,7 @@ impl Group {
     fn transmit_step(&mut self, now: Instant, node: NodeId) -> Option<Transmit> {
         let id = RequestId(self.last_request + 1);
         let patient = self.config.revocation_timeout + JOIN_SLACK;
+        let held = Held { request: id, node, by: now + patient };
         let (request, timeout) = match &mut self.state {
             State::Unjoined { not_before } if now >= *not_before && self.revocation.is_none() => {
                 if self.must_give_back_first() {
@@ -480,12 +512,12 @@ impl Group {
                         return None;
                     }
                 };
-                self.state = State::Joining { request: id };
+                self.state = State::Joining { held };
                 self.heartbeat.in_flight = None;
                 (GroupRequest::Join(node, join), patient)
             }
-            State::Syncing { request: request @ None, sync } => {
-                *request = Some(id);
+            State::Syncing { held: waiting @ None, sync } => {
+                *waiting = Some(held);
                 (GroupRequest::Sync(node, (**sync).clone()), patient)
             }
             State::Leaving { request: request @ None } => {
@@ -508,6 +540,23 @@ impl Group {
         // A coordinator that is silent is left while there is still time to find another one.
         let timeout = self.config.request_timeout.min(self.config.session_timeout / 3);
         Some(Transmit { id, request: GroupRequest::Heartbeat(node, self.heartbeat_request()), timeout })
+    }
+
+    /// The request that the coordinator may hold back now, and what it asks.
+    fn held(&self) -> Option<(Held, &'static str)> {
+        match self.state {
+            State::Joining { held } => Some((held, "JoinGroup")),
+            State::Syncing { held: Some(held), .. } => Some((held, "SyncGroup")),
+            _ => None,
+        }
+    }
+
+    /// Gives up what is owned once the session is over: another member may have it.
+    fn check_session(&mut self, now: Instant) {
+        if self.beats() && now >= self.session_end() {
+            self.lose(LossCause::SessionExpired);
+            self.join_again(now, RejoinCause::Lost);
+        }
     }
 
     /// Whether heartbeats are due: in JoinGroup and SyncGroup the broker holds our request and knows that we live.
@@ -547,7 +596,7 @@ impl Group {
         // KIP-814: a static leader that comes back is told to leave the assignment as it is.
         if response.leader != response.member_id || response.skip_assignment {
             let sync = self.sync_request(Vec::new());
-            self.state = State::Syncing { request: None, sync: Box::new(sync) };
+            self.state = State::Syncing { held: None, sync: Box::new(sync) };
             return;
         }
         let (plan, faults) = Plan::new(protocol, &response);
@@ -702,10 +751,8 @@ impl Group {
             return true;
         }
         match self.state {
-            State::Joining { request }
-            | State::Syncing { request: Some(request), .. }
-            | State::Leaving { request: Some(request) } => request == id,
-            _ => false,
+            State::Leaving { request: Some(request) } => request == id,
+            _ => self.held().is_some_and(|(held, _)| held.request == id),
         }
     }
 

@@ -408,12 +408,123 @@ fn answers_that_nobody_waits_for_any_more_are_ignored() {
     let (sync, join) = joined(&mut group, now, "somebody else");
     group.handle_join(now, join, join_response("me"));
     group.handle_heartbeat(now, join, &HeartbeatResponse::default().with_error_code(25));
-    group.handle_failure(now, join, Failure { fatal: true, what: "late".into() });
+    group.handle_failure(now, join, Failure { fatal: true, silent: true, what: "late".into() });
     group.handle_sync(now, sync, SyncGroupResponse::default());
     group.handle_sync(now, sync, SyncGroupResponse::default().with_error_code(25));
     assert!(group.is_stable());
     assert_eq!(group.poll_event(), Some(GroupEvent::Assigned { generation: 4, added: vec![] }));
     assert_eq!(group.poll_event(), None);
+}
+
+/// A member that owns `orders-0` and has just asked to join again; also that request.
+fn rejoining(config: GroupConfig, now: Instant) -> (Group, RequestId) {
+    let mut group = Group::new(now, config, [Topic::from("orders")], 1);
+    let (sync, _) = joined(&mut group, now, "somebody else");
+    let partitions = vec![TopicPartition::new("orders", 0)];
+    let assignment = crate::protocol::subscription::Assignment { partitions, user_data: None }.encode(0).unwrap();
+    group.handle_sync(now, sync, SyncGroupResponse::default().with_assignment(assignment));
+    let heartbeat = transmit(&mut group, now + 3 * SECOND).id;
+    let rebalance = HeartbeatResponse::default().with_error_code(ErrorCode::REBALANCE_IN_PROGRESS.0);
+    group.handle_heartbeat(now + 3 * SECOND, heartbeat, &rebalance);
+    let join = transmit(&mut group, now + 3 * SECOND);
+    assert!(matches!(join.request, GroupRequest::Join(..)));
+    while group.poll_event().is_some() {}
+    (group, join.id)
+}
+
+fn lost(group: &mut Group) -> usize {
+    std::iter::from_fn(|| group.poll_event())
+        .filter_map(|event| if let GroupEvent::Lost { partitions, .. } = event { Some(partitions.len()) } else { None })
+        .sum()
+}
+
+/// A coordinator that never answered a JoinGroup was waited for as long as the caller's timers let it, and what the
+/// member kept was still taken for its own when the group had long given it away.
+#[test]
+fn a_coordinator_that_is_silent_in_a_join_is_looked_for_anew_and_what_its_session_held_is_lost() {
+    let start = Instant::now();
+    let (mut group, _) = rejoining(World::config(), start);
+    // Java's defaults: rebalance timeout 300 s, five more for the answer.
+    let by = start + 308 * SECOND;
+    assert_eq!(group.poll_timeout(), Some(by));
+    group.handle_timeout(by - Duration::from_millis(1));
+    assert!(group.poll_transmit(by - Duration::from_millis(1)).is_none() && lost(&mut group) == 0);
+    group.handle_timeout(by);
+    assert_eq!((group.coordinator(), lost(&mut group)), (None, 1));
+    let search = transmit(&mut group, by + SECOND);
+    assert!(matches!(search.request, GroupRequest::FindCoordinator));
+    group.handle_coordinator(by + SECOND, search.id, Ok(NodeId(2)));
+    assert!(matches!(transmit(&mut group, by + SECOND).request, GroupRequest::Join(NodeId(2), _)));
+}
+
+#[test]
+fn a_coordinator_that_is_silent_in_a_sync_is_looked_for_anew() {
+    let start = Instant::now();
+    let mut group = Group::new(start, World::config(), [Topic::from("orders")], 1);
+    joined(&mut group, start, "somebody else");
+    let by = start + 305 * SECOND;
+    assert_eq!(group.poll_timeout(), Some(by));
+    group.handle_timeout(by);
+    assert!(matches!(transmit(&mut group, by + SECOND).request, GroupRequest::FindCoordinator));
+}
+
+#[test]
+fn what_is_kept_is_not_lost_by_a_silent_join_before_the_session_is_over() {
+    let start = Instant::now();
+    let short = GroupConfig { revocation_timeout: 10 * SECOND, session_timeout: 45 * SECOND, ..GroupConfig::new("g") };
+    let (mut group, _) = rejoining(short, start);
+    group.handle_timeout(start + 18 * SECOND);
+    assert_eq!((group.coordinator(), lost(&mut group)), (None, 0));
+    // No other coordinator is found: the session goes on from the last heartbeat, not from the join.
+    group.handle_timeout(start + 48 * SECOND);
+    assert_eq!(lost(&mut group), 1);
+}
+
+/// Each try that could not even be sent counted as a sign of life, so that a member that reached nobody kept its
+/// partitions for ever.
+#[test]
+fn joins_that_never_reach_the_coordinator_do_not_keep_a_session_alive() {
+    let start = Instant::now();
+    let (mut group, mut join) = rejoining(World::config(), start);
+    let mut now = start + 3 * SECOND;
+    let mut gone = 0;
+    while now < start + 14 * SECOND {
+        now += SECOND;
+        group.handle_failure(now, join, Failure { fatal: false, silent: true, what: "not sent".into() });
+        gone += lost(&mut group);
+        now += 5 * SECOND;
+        group.handle_timeout(now);
+        gone += lost(&mut group);
+        let search = transmit(&mut group, now).id;
+        group.handle_coordinator(now, search, Ok(NodeId(1)));
+        join = transmit(&mut group, now).id;
+    }
+    assert_eq!(gone, 1);
+}
+
+#[test]
+fn a_broker_that_closes_on_a_held_join_kept_the_member_until_then() {
+    let start = Instant::now();
+    let (mut group, join) = rejoining(World::config(), start);
+    let closed = start + 200 * SECOND;
+    group.handle_failure(closed, join, Failure { fatal: false, silent: false, what: "closed".into() });
+    assert_eq!(lost(&mut group), 0);
+    group.handle_timeout(closed + 10 * SECOND);
+    assert_eq!(lost(&mut group), 1);
+}
+
+#[test]
+fn a_join_at_a_broker_that_is_not_the_coordinator_any_more_is_not_waited_for() {
+    let start = Instant::now();
+    let (mut group, join) = rejoining(World::config(), start);
+    let now = start + 10 * SECOND;
+    // As a commit learned that was not answered.
+    group.coordinator_moved(now, NodeId(1));
+    let search = transmit(&mut group, now + SECOND).id;
+    group.handle_coordinator(now + SECOND, search, Ok(NodeId(2)));
+    assert!(matches!(transmit(&mut group, now + SECOND).request, GroupRequest::Join(NodeId(2), _)));
+    group.handle_join(now + SECOND, join, join_response("me"));
+    assert_eq!(lost(&mut group), 0);
 }
 
 fn join(group: &mut Group, now: Instant) {

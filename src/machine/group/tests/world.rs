@@ -260,7 +260,7 @@ impl World {
         match packet {
             Packet::Found(at, id) => self.nodes[at].group.handle_coordinator(now, id, Ok(NodeId(1))),
             Packet::NotFound(at, id) => {
-                let late = Failure { fatal: false, what: "late".into() };
+                let late = Failure { fatal: false, silent: true, what: "late".into() };
                 self.nodes[at].group.handle_coordinator(now, id, Err(late));
             }
             Packet::Topics(at) => {
@@ -272,7 +272,11 @@ impl World {
                 if commit {
                     self.react_to_failure(at, id);
                 } else {
-                    node.group.handle_failure(now, RequestId(id), Failure { fatal: false, what: "late".into() });
+                    node.group.handle_failure(
+                        now,
+                        RequestId(id),
+                        Failure { fatal: false, silent: true, what: "late".into() },
+                    );
                 }
             }
             Packet::Request((at, id), ask) => self.ask((at, id), ask),
