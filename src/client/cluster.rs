@@ -19,8 +19,9 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use super::ClientError;
 use super::config::ClientConfig;
 use super::connection::{Connection, Connections, Route, WeakConnection, deadline_in, now};
-use crate::machine::connection::ConnectionError;
+use crate::machine::connection::{ConnectionError, Throttled};
 use crate::machine::metadata::{BrokerAddress, ClusterView, Event, Metadata, Round};
+use crate::observe;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{NodeId, Topic, TopicPartition};
 
@@ -328,6 +329,11 @@ impl Inner {
         self.drive();
     }
 
+    fn throttled(&self, broker: Option<NodeId>, Throttled { api, silence }: Throttled) {
+        let api = api.name().unwrap_or("unknown");
+        self.config.observers.throttled(&observe::Throttled { broker, api, silence });
+    }
+
     fn learn_broker(&self, node: NodeId, address: BrokerAddress) {
         let view = {
             let mut metadata = self.metadata();
@@ -396,7 +402,8 @@ impl Inner {
         }
         // The order given is kept: the first address is often the preferred one.
         for address in &self.config.bootstrap {
-            let connection = Connection::new(&self.config, Arc::new(BootstrapRoute(address.clone())));
+            let route = BootstrapRoute { cluster: Arc::downgrade(self), address: address.clone() };
+            let connection = Connection::new(&self.config, Arc::new(route));
             match self.ask_one(&connection, request.clone()).await {
                 Ok(response) => return Ok(response),
                 Err(error) => last = error,
@@ -488,6 +495,12 @@ impl Route for NodeRoute {
             inner.invalidate(&Stale::Transport(self.node));
         }
     }
+
+    fn throttled(&self, throttled: Throttled) {
+        if let Some(inner) = self.cluster.upgrade() {
+            inner.throttled(Some(self.node), throttled);
+        }
+    }
 }
 
 impl fmt::Debug for NodeRoute {
@@ -497,16 +510,30 @@ impl fmt::Debug for NodeRoute {
 }
 
 /// To an address that the caller gave.
-#[derive(Debug)]
-struct BootstrapRoute(BrokerAddress);
+struct BootstrapRoute {
+    cluster: Weak<Inner>,
+    address: BrokerAddress,
+}
 
 impl Route for BootstrapRoute {
     fn address(&self) -> Result<BrokerAddress, ConnectionError> {
-        Ok(self.0.clone())
+        Ok(self.address.clone())
     }
 
     fn failed(&self, error: &ConnectionError) {
-        tracing::debug!(address = %self.0, %error, "bootstrap connection failed");
+        tracing::debug!(address = %self.address, %error, "bootstrap connection failed");
+    }
+
+    fn throttled(&self, throttled: Throttled) {
+        if let Some(inner) = self.cluster.upgrade() {
+            inner.throttled(None, throttled);
+        }
+    }
+}
+
+impl fmt::Debug for BootstrapRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bootstrap address {}", self.address)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Options of a client.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use super::transport::{Connector, TcpConnector};
 use crate::client::{Client, Cluster};
 use crate::machine::connection::Limits;
 use crate::machine::metadata::{BrokerAddress, Pace};
+use crate::observe::{Observer, Observers};
 use crate::protocol::request::ClientId;
 use crate::retry::ExponentialFullJitter;
 
@@ -21,6 +23,7 @@ pub(crate) struct ClientConfig {
     pub(crate) link: Limits,
     pub(crate) wire_client_id: ClientId,
     pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) observers: Observers,
 }
 
 impl ClientConfig {
@@ -33,7 +36,7 @@ impl ClientConfig {
 /// Options of a [`Client`].
 ///
 /// Every option has a default that is meant to be kept. Mistakes are reported together by [`build`](Self::build).
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use]
 pub struct ClientBuilder {
     bootstrap: Vec<String>,
@@ -48,6 +51,8 @@ pub struct ClientBuilder {
     max_request_bytes: usize,
     max_in_flight_requests: usize,
     max_queued_requests: usize,
+    max_throttle: Duration,
+    observers: Vec<Arc<dyn Observer>>,
 }
 
 impl ClientBuilder {
@@ -68,6 +73,8 @@ impl ClientBuilder {
             max_request_bytes: crate::protocol::frame::DEFAULT_MAX_FRAME_BYTES,
             max_in_flight_requests: 32,
             max_queued_requests: 4096,
+            max_throttle: Duration::from_secs(60),
+            observers: Vec::new(),
         }
     }
 
@@ -148,6 +155,23 @@ impl ClientBuilder {
         self
     }
 
+    /// The longest silence that a broker may ask for when the client has used up a quota; a longer one counts as this.
+    /// Default 1 min, from 1 s to 10 min.
+    ///
+    /// Meanwhile nothing is written on the connection that was throttled, one broker's and one purpose's; the time is no part of
+    /// a request's timeout, but it is one of a record's delivery timeout, as in Java. Told to observers as
+    /// [`throttled`](Observer::throttled). (KIP-219.)
+    pub fn max_throttle(mut self, silence: Duration) -> Self {
+        self.max_throttle = silence;
+        self
+    }
+
+    /// Also tells this observer what connections report: [`throttled`](Observer::throttled). Default none.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.observers.push(Arc::new(observer));
+        self
+    }
+
     /// The client. Nothing is connected to yet.
     ///
     /// # Errors
@@ -175,6 +199,7 @@ impl ClientBuilder {
         problems.require_within("max_request_bytes", self.max_request_bytes, MIB..=1024 * MIB);
         problems.require_within("max_in_flight_requests", self.max_in_flight_requests, 1..=1_000);
         problems.require_within("max_queued_requests", self.max_queued_requests, 1..=1_000_000);
+        problems.require_within("max_throttle", self.max_throttle, SECOND..=Duration::from_secs(600));
         problems.finish()?;
         let (first, max) = self.reconnect_backoff;
         Ok(ClientConfig {
@@ -193,10 +218,12 @@ impl ClientBuilder {
                 response_bytes: self.max_response_bytes,
                 idle: self.idle_timeout,
                 setup: self.setup_timeout,
+                throttle: self.max_throttle,
                 reconnect: ExponentialFullJitter { first, max },
             },
             wire_client_id,
             connector,
+            observers: Observers::new(self.observers),
         })
     }
 
@@ -211,6 +238,15 @@ impl ClientBuilder {
             }
         }
         addresses
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("bootstrap", &self.bootstrap)
+            .field("client_id", &self.client_id)
+            .finish_non_exhaustive()
     }
 }
 

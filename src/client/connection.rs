@@ -25,7 +25,7 @@ use tokio::sync::{Notify, oneshot};
 use super::config::ClientConfig;
 use super::transport::Connector;
 use crate::machine::connection::{
-    self as machine, Answer, ConnectionError, Done, Encode, Limits, Link, ProtocolViolation, RequestError,
+    self as machine, Answer, ConnectionError, Done, Encode, Limits, Link, ProtocolViolation, RequestError, Throttled,
 };
 use crate::machine::metadata::BrokerAddress;
 use crate::protocol::api::ApiKey;
@@ -110,6 +110,11 @@ impl Connection {
         self.0.0.distrust(api);
     }
 
+    /// How long the broker asked for silence here, from now on: nothing is written meanwhile (KIP-219).
+    pub(crate) fn muted_for(&self) -> Duration {
+        self.0.0.lock().link.muted_for(now())
+    }
+
     /// A handle that does not keep the connection.
     pub(crate) fn downgrade(&self) -> WeakConnection {
         WeakConnection(Arc::downgrade(&self.0.0))
@@ -166,6 +171,9 @@ pub(crate) trait Route: fmt::Debug + Send + Sync + 'static {
 
     /// A transport could not be made, or ended by a fault.
     fn failed(&self, error: &ConnectionError);
+
+    /// The broker asked for silence.
+    fn throttled(&self, throttled: Throttled);
 }
 
 /// The body of an answer, after its header.

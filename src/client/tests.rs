@@ -27,13 +27,13 @@ const COORDINATOR: ApiKey = ApiKey(10);
 const HEARTBEAT: ApiKey = ApiKey(12);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// One broker, `a:1`, that leads `t`; heartbeats are answered with their generation as throttle time.
+/// One broker, `a:1`, that leads `t`; heartbeats are answered with their generation as error code.
 fn usual(exchange: &Exchange) -> Act {
     match exchange.api {
         METADATA => metadata(exchange, &[(1, "a:1")], &[("t", 7, &[1])]),
         HEARTBEAT => {
-            let generation = exchange.request::<HeartbeatRequest>().generation_id;
-            exchange.answer::<HeartbeatRequest>(&HeartbeatResponse::default().with_throttle_time_ms(generation))
+            let generation = exchange.request::<HeartbeatRequest>().generation_id as i16;
+            exchange.answer::<HeartbeatRequest>(&HeartbeatResponse::default().with_error_code(generation))
         }
         _ => Act::Usual,
     }
@@ -120,10 +120,10 @@ async fn calls_are_pipelined_and_answered_in_order() {
     brokers.at("a:1", usual);
     let (_client, connection) = connected(&brokers).await;
     let raw: Vec<_> = (1..=100).map(|generation| send(&connection, generation)).collect();
-    for (generation, response) in (1_i32..).zip(raw) {
-        assert_eq!(response.await.unwrap()[..4], generation.to_be_bytes());
+    for (generation, response) in (1_i16..).zip(raw) {
+        assert_eq!(response.await.unwrap()[4..6], generation.to_be_bytes());
     }
-    assert_eq!(connection.call(heartbeat(7), SECOND).await.unwrap().throttle_time_ms, 7);
+    assert_eq!(connection.call(heartbeat(7), SECOND).await.unwrap().error_code, 7);
 }
 
 /// rskafka#287, krafka 0.25.0: no deadline, and one unanswered request holds up all later ones.
@@ -141,7 +141,7 @@ async fn an_answer_that_does_not_come_in_time_closes_the_connection() {
         assert_eq!(error.write_outcome(), WriteOutcome::PossiblyWritten);
         assert!(error.to_string().ends_with("Heartbeat was not answered in time"), "{error}");
     }
-    assert_eq!(connection.call(heartbeat(3), SECOND).await.unwrap().throttle_time_ms, 3, "on another connection");
+    assert_eq!(connection.call(heartbeat(3), SECOND).await.unwrap().error_code, 3, "on another connection");
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,7 +263,7 @@ async fn a_broker_that_moved_is_found_where_it_is_now() {
     });
     client.cluster().refreshed(&[], deadline_in(10 * SECOND)).await.unwrap();
     sleep(2 * SECOND).await;
-    assert_eq!(connection.call(heartbeat(2), SECOND).await.unwrap().throttle_time_ms, 2);
+    assert_eq!(connection.call(heartbeat(2), SECOND).await.unwrap().error_code, 2);
 }
 
 /// librdkafka#2845: the first send after a quiet time failed on a connection that was reaped.
@@ -412,11 +412,56 @@ async fn a_connection_nobody_holds_is_closed_once_nothing_is_under_way() {
     let alive = tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let raw = send(&connection, 5);
     drop(connection);
-    assert_eq!(raw.await.unwrap()[..4], 5_i32.to_be_bytes());
+    assert_eq!(raw.await.unwrap()[4..6], 5_i16.to_be_bytes());
     sleep(SECOND).await;
     // Its task, and the peer's.
     assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), alive - 2);
     drop(client);
+}
+
+/// Adds up what observers are told.
+#[derive(Default)]
+struct Throttles(std::sync::Mutex<Vec<(Option<i32>, String, Duration)>>);
+
+impl crate::observe::Observer for Throttles {
+    fn throttled(&self, event: &crate::observe::Throttled<'_>) {
+        let told = (event.broker.map(|node| node.0), event.api.to_owned(), event.silence);
+        self.0.lock().unwrap().push(told);
+    }
+}
+
+/// KAFKA-16083, Dekaf#2263, kafkajs#1532: throttled requests were counted as late, or never left again. Versions before
+/// KIP-219 tell of a wait that is over.
+#[tokio::test(start_paused = true)]
+async fn a_throttle_holds_up_the_next_request_and_no_other_connection() {
+    for (millis, version, held) in [(1, 4, 1), (5_000, 4, 5_000), (5_000, 1, 0)] {
+        let brokers = Brokers::new();
+        brokers.at("a:1", move |exchange| match exchange.api {
+            HEARTBEAT => {
+                exchange.answer::<HeartbeatRequest>(&HeartbeatResponse::default().with_throttle_time_ms(millis))
+            }
+            _ => usual(exchange),
+        });
+        let told = Arc::new(Throttles::default());
+        let client = brokers.client("a:1", |options| options.observer(told.clone()));
+        client.cluster().topics(&[], deadline_in(SECOND)).await.unwrap();
+        let connection = client.cluster().connections().to(NodeId(1));
+        let beat = |connection: &Connection| {
+            let connection = connection.clone();
+            async move { connection.call_with(version, SECOND, |_| heartbeat(1)).await }
+        };
+        beat(&connection).await.unwrap();
+        let begun = Instant::now();
+        beat(&client.cluster().connections().to(NodeId(1))).await.unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(1), "another purpose's connection is not concerned");
+        // Its timeout is shorter than the silence.
+        beat(&connection).await.unwrap();
+        let held = Duration::from_millis(held);
+        assert!(begun.elapsed() >= held && begun.elapsed() <= held + Duration::from_millis(2), "{:?}", begun.elapsed());
+        let told = told.0.lock().unwrap();
+        let expected = if held.is_zero() { 0 } else { 3 };
+        assert_eq!(*told, vec![(Some(1), "Heartbeat".to_owned(), held); expected]);
+    }
 }
 
 #[test]
@@ -430,7 +475,7 @@ fn a_client_outlives_the_runtime_that_drove_it() {
         runtime.block_on(async {
             client.cluster().refreshed(&[], deadline_in(10 * SECOND)).await.unwrap();
             let answer = connections.to(NodeId(1)).call(heartbeat(generation), SECOND).await.unwrap();
-            assert_eq!(answer.throttle_time_ms, generation);
+            assert_eq!(i32::from(answer.error_code), generation);
         });
     }
 }

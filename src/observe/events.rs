@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use crate::record::{Offset, Topic, TopicPartition};
+use crate::record::{NodeId, Offset, Topic, TopicPartition};
 
 /// An error, as an event tells it.
 #[derive(Debug, Clone, Copy)]
@@ -319,6 +319,18 @@ pub struct TopicWarning<'a> {
     pub what: &'a str,
 }
 
+/// A broker asked this client for silence, because a quota is used up (KIP-219).
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Throttled<'a> {
+    /// The broker; absent for a bootstrap address whose broker is not known yet.
+    pub broker: Option<NodeId>,
+    /// The request that was answered, by Kafka's name.
+    pub api: &'a str,
+    /// How long nothing is written on that connection, from now on.
+    pub silence: Duration,
+}
+
 /// Something went wrong.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -424,6 +436,9 @@ logged! {
         group = e.group, partitions = ?e.partitions,
     };
     TopicWarning: warn "topic set-up can lose records", e { topic = %e.topic, what = e.what, };
+    Throttled: debug "broker asked for silence", e {
+        broker = e.broker.map(|node| node.0), api = e.api, silence = ?e.silence,
+    };
     ErrorReported: error "error", e {
         scope = %e.scope, error = e.error.text, code = e.error.code, retryable = e.error.retryable, group = e.group,
         topic = e.topic.map(Topic::as_str),

@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub use events::{
     AssignorChanged, CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorInfo, ErrorReported, ErrorScope,
     FailureOutcome, ForeignPartitions, MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced,
-    MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason, TopicWarning,
+    MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason, Throttled, TopicWarning,
 };
 pub(crate) use span::{DeliverySpan, send_span};
 
@@ -92,6 +92,8 @@ events! {
     foreign_partitions: ForeignPartitions;
     /// A topic is set up in a way that can lose records.
     topic_warning: TopicWarning;
+    /// A broker asked this client for silence, because a quota is used up.
+    throttled: Throttled;
     /// Something went wrong.
     error: ErrorReported;
 }

@@ -17,6 +17,7 @@ pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod shape;
 pub mod subscription;
+pub(crate) mod throttle;
 pub mod versions;
 
 pub use request::EncodeError;

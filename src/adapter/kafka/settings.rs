@@ -6,6 +6,7 @@ use super::KafkaAdapter;
 use crate::adapter::JoinOptions;
 use crate::adapter::Start;
 use crate::client::{Client, ClientBuilder, ConfigError, ConsumerBuilder, OffsetReset, Problems, ProducerBuilder};
+use crate::observe::Observer;
 use crate::protocol::compression::Compression;
 
 /// Options of a [`KafkaAdapter`]: of its client, and of every producer and consumer that it makes.
@@ -93,6 +94,18 @@ impl KafkaAdapterBuilder {
     /// As [`ClientBuilder::metadata_max_age`].
     pub fn metadata_max_age(mut self, age: Duration) -> Self {
         self.client = self.client.metadata_max_age(age);
+        self
+    }
+
+    /// As [`ClientBuilder::max_throttle`].
+    pub fn max_throttle(mut self, silence: Duration) -> Self {
+        self.client = self.client.max_throttle(silence);
+        self
+    }
+
+    /// As [`ClientBuilder::observer`]: of what connections report. The harbor's own observers are given to the harbor.
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.client = self.client.observer(observer);
         self
     }
 

@@ -263,7 +263,14 @@ impl<'a> Serving<'a> {
         loop {
             match self.reader.next_frame() {
                 Ok(Some(frame)) => {
-                    let result = self.shared.lock().link.handle_frame(now(), frame, fastrand::f64());
+                    let (result, throttled) = {
+                        let mut inner = self.shared.lock();
+                        let result = inner.link.handle_frame(now(), frame, fastrand::f64());
+                        (result, inner.link.poll_throttled())
+                    };
+                    if let Some(throttled) = throttled {
+                        self.shared.route.throttled(throttled);
+                    }
                     if let Err(error) = result {
                         self.shared.route.failed(&error);
                         return Ok(true);

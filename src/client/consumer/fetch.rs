@@ -35,7 +35,8 @@ pub(super) async fn run(shared: Arc<Shared>, node: NodeId, connection: Connectio
         match ask(&shared, &connection, &plan).await {
             Ok(response) => {
                 failures = 0;
-                let answer = open(&shared, &plan, response).await;
+                let throttle = connection.muted_for();
+                let answer = open(&shared, &plan, response, throttle).await;
                 shared.lock().fetcher.handle_answer(now(), &plan, answer);
             }
             Err(error) => {
@@ -60,8 +61,7 @@ async fn ask(shared: &Shared, connection: &Connection, plan: &Arc<FetchPlan>) ->
 }
 
 /// Reads the answer, one partition after the other; other tasks get their turn in between.
-async fn open(shared: &Shared, plan: &FetchPlan, response: FetchResponse) -> FetchAnswer {
-    let throttle = Duration::from_millis(u64::try_from(response.throttle_time_ms).unwrap_or(0));
+async fn open(shared: &Shared, plan: &FetchPlan, response: FetchResponse, throttle: Duration) -> FetchAnswer {
     let code = ErrorCode(response.error_code);
     let budget = shared.lock().fetcher.budget().clone();
     let mut reader = AnswerReader::new(response, shared.settings.fetch.read, budget);

@@ -241,8 +241,9 @@ impl Driver {
         let now = now();
         match answer.and_then(|answer| layout.read(answer.version, answer.body)) {
             Ok(answer) => {
-                let throttle = Duration::from_millis(answer.throttle_ms.into());
-                self.produce.handle_answer(now, id, throttle, answer.partitions);
+                // What the connection would hold back is better kept here, where it grows into fuller batches.
+                let throttle = self.connections.to(node).muted_for();
+                self.produce.handle_answer(now, id, throttle, answer);
             }
             Err(error) => {
                 let outcome = error.write_outcome();

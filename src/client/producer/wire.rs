@@ -135,12 +135,6 @@ struct Place {
     partition: i32,
 }
 
-/// An answer, its partitions by the producer's own numbers.
-pub(super) struct Answer {
-    pub(super) throttle_ms: u32,
-    pub(super) partitions: Vec<(PartitionIndex, PartitionAnswer)>,
-}
-
 impl Layout {
     pub(super) fn of(batches: &[PartitionBatch]) -> Self {
         let place = |batch: &PartitionBatch| Place {
@@ -152,8 +146,12 @@ impl Layout {
         Self(batches.iter().map(place).collect())
     }
 
-    /// Reads an answer. Partitions that were not asked for are left out.
-    pub(super) fn read(&self, version: i16, body: Bytes) -> Result<Answer, RequestError> {
+    /// Reads an answer: its partitions by the producer's own numbers. Those that were not asked for are left out.
+    pub(super) fn read(
+        &self,
+        version: i16,
+        body: Bytes,
+    ) -> Result<Vec<(PartitionIndex, PartitionAnswer)>, RequestError> {
         let response: ProduceResponse = decode_body::<Wire>(body, version)?;
         let by_id = version >= FIRST_WITH_TOPIC_IDS;
         let mut partitions = Vec::with_capacity(self.0.len());
@@ -176,8 +174,7 @@ impl Layout {
                 }
             }
         }
-        let throttle_ms = u32::try_from(response.throttle_time_ms).unwrap_or(0);
-        Ok(Answer { throttle_ms, partitions })
+        Ok(partitions)
     }
 }
 
@@ -274,7 +271,7 @@ mod tests {
                     false => topic.with_name(TopicName(StrBytes::from_static_str(name))),
                 }
             };
-            let response = ProduceResponse::default().with_throttle_time_ms(-5).with_responses(vec![
+            let response = ProduceResponse::default().with_responses(vec![
                 topic("longer.name", 2, vec![partition(3, 33)]),
                 topic("other", 9, vec![partition(0, 99)]),
                 topic("a", 1, vec![partition(5, 55), partition(7, 77), partition(0, 11)]),
@@ -285,9 +282,8 @@ mod tests {
         };
         for version in 3..=13 {
             let read = Layout::of(&batches()).read(version, answer(version)).unwrap();
-            let found: Vec<_> = read.partitions.iter().map(|(index, answer)| (index.0, answer.base_offset)).collect();
+            let found: Vec<_> = read.iter().map(|(index, answer)| (index.0, answer.base_offset)).collect();
             assert_eq!(found, [(2, 33), (1, 55), (0, 11)], "version {version}");
-            assert_eq!(read.throttle_ms, 0);
         }
     }
 

@@ -13,6 +13,7 @@ use crate::protocol::api::ApiKey;
 use crate::protocol::request::{ClientId, EncodedRequest};
 use crate::protocol::response::correlation_id;
 use crate::protocol::shape::tags_length;
+use crate::protocol::throttle::throttle;
 use crate::protocol::versions::{NegotiatedVersions, ProbeAnswer, VersionProbe};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
@@ -27,7 +28,7 @@ pub(crate) struct Link<W> {
     /// Finds the version of ApiVersions that this broker answers; remembers it over transports.
     probe: VersionProbe,
     next_correlation_id: i32,
-    queue: VecDeque<Request<W>>,
+    queue: VecDeque<(Request<W>, Deadline)>,
     in_flight: VecDeque<InFlight<W>>,
     done: VecDeque<Done<W>>,
     /// Bytes handed out and bytes that left, on this transport.
@@ -35,6 +36,18 @@ pub(crate) struct Link<W> {
     /// No deadline is earlier; may be too early after a request went.
     earliest_deadline: Option<Instant>,
     last_activity: Instant,
+    /// Until when the broker asked for silence (KIP-219). Kept over transports.
+    muted_until: Option<Instant>,
+    throttled: VecDeque<Throttled>,
+}
+
+/// A broker asked for silence on this link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Throttled {
+    /// What it answered.
+    pub(crate) api: ApiKey,
+    /// How long nothing more is written, counted from the answer.
+    pub(crate) silence: Duration,
 }
 
 /// Bounds of a link.
@@ -52,6 +65,8 @@ pub(crate) struct Limits {
     pub(crate) idle: Duration,
     /// Time to connect and agree on versions, over all addresses.
     pub(crate) setup: Duration,
+    /// The longest silence that a broker may ask for.
+    pub(crate) throttle: Duration,
     /// The wait before the next transport, by failures in a row.
     pub(crate) reconnect: ExponentialFullJitter,
 }
@@ -60,7 +75,7 @@ pub(crate) struct Limits {
 pub(crate) struct Request<W> {
     pub(crate) api: ApiKey,
     pub(crate) encode: Encode,
-    /// When the caller stops waiting.
+    /// When the caller stops waiting. A silence that the broker asks for is added.
     pub(crate) deadline: Instant,
     /// Names it in [`Done`].
     pub(crate) waiter: W,
@@ -111,12 +126,20 @@ enum State {
     Closed,
 }
 
+/// When a request is late. The broker is not to blame for a wait that it asked for (KAFKA-16083), so a silence moves it; by no
+/// more than the grace, because every wait has an end.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    grace: Duration,
+}
+
 #[derive(Debug)]
 struct InFlight<W> {
     correlation_id: i32,
     api: ApiKey,
     version: i16,
-    deadline: Instant,
+    deadline: Deadline,
     /// Where its bytes begin in what this transport carries.
     begins_at: u64,
     /// `None`: the handshake, which the link asks for itself.
@@ -145,6 +168,8 @@ impl<W> Link<W> {
             transmitted: Progress::default(),
             earliest_deadline: None,
             last_activity: now,
+            muted_until: None,
+            throttled: VecDeque::new(),
         }
     }
 
@@ -160,8 +185,20 @@ impl<W> Link<W> {
         if self.queue.is_empty() && self.in_flight.is_empty() {
             self.last_activity = now;
         }
-        self.note_deadline(request.deadline);
-        self.queue.push_back(request);
+        let mut deadline = Deadline { at: request.deadline, grace: self.limits.throttle.saturating_mul(GRACE) };
+        deadline.extend(self.muted_for(now));
+        self.note_deadline(deadline.at);
+        self.queue.push_back((request, deadline));
+    }
+
+    /// How long nothing is written from now on because the broker asked for silence.
+    pub(crate) fn muted_for(&self, now: Instant) -> Duration {
+        self.muted_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
+    /// A silence that was asked for. Ask until there is none.
+    pub(crate) fn poll_throttled(&mut self) -> Option<Throttled> {
+        self.throttled.pop_front()
     }
 
     /// What to do next. Ask again after every input.
@@ -182,7 +219,10 @@ impl<W> Link<W> {
             State::Ready { .. } if self.in_flight.is_empty() && !wanted => {
                 Step::Serve { timeout: self.last_activity.checked_add(self.limits.idle) }
             }
-            State::Ready { .. } => Step::Serve { timeout: self.earliest_deadline },
+            State::Ready { .. } => {
+                let muted_until = self.muted_until.filter(|until| wanted && *until > now);
+                Step::Serve { timeout: self.earliest_deadline.into_iter().chain(muted_until).min() }
+            }
         }
     }
 
@@ -230,7 +270,7 @@ impl<W> Link<W> {
     /// The transport must be closed; everything on it has failed.
     pub(crate) fn handle_frame(&mut self, now: Instant, frame: Bytes, random: f64) -> Result<(), Arc<ConnectionError>> {
         self.last_activity = now;
-        self.accept(&frame).map_err(|error| self.fail(now, error, random))
+        self.accept(now, &frame).map_err(|error| self.fail(now, error, random))
     }
 
     /// The peer's bytes cannot be what they claim: the transport is not to be trusted any more.
@@ -247,11 +287,12 @@ impl<W> Link<W> {
                 let deadline = *deadline;
                 self.transmit_handshake(deadline, segments);
             }
+            State::Ready { .. } if self.muted_until.is_some_and(|until| until > now) => {}
             State::Ready { versions } => {
                 let versions = versions.clone();
                 while self.in_flight.len() < self.limits.in_flight {
-                    let Some(next) = self.queue.pop_front() else { break };
-                    self.transmit(now, next, &versions, segments);
+                    let Some((next, deadline)) = self.queue.pop_front() else { break };
+                    self.transmit(now, next, deadline, &versions, segments);
                 }
             }
             _ => {}
@@ -274,7 +315,7 @@ impl<W> Link<W> {
                 return Some(self.fail(now, error, random));
             }
             State::Ready { .. } => {
-                let late = self.in_flight.iter().find(|request| request.deadline <= now);
+                let late = self.in_flight.iter().find(|request| request.deadline.at <= now);
                 if let Some(api) = late.map(|request| request.api) {
                     return Some(self.fail(now, ConnectionError::TimedOut { api }, random));
                 }
@@ -323,6 +364,7 @@ impl<W> Link<W> {
     fn transmit_handshake(&mut self, deadline: Instant, segments: &mut VecDeque<Bytes>) {
         let request = EncodedRequest::new(&self.probe.request(), self.probe.version())
             .expect("two short strings fit in every version that has them");
+        let deadline = Deadline { at: deadline, grace: Duration::ZERO };
         self.write(request, deadline, None, segments);
     }
 
@@ -330,11 +372,12 @@ impl<W> Link<W> {
         &mut self,
         now: Instant,
         request: Request<W>,
+        deadline: Deadline,
         versions: &NegotiatedVersions,
         segments: &mut VecDeque<Bytes>,
     ) {
-        let Request { api, encode, deadline, waiter } = request;
-        let prepared = match deadline <= now {
+        let Request { api, encode, waiter, .. } = request;
+        let prepared = match deadline.at <= now {
             true => Err(RequestError::NotSent { api, cause: Arc::new(ConnectionError::TimedOut { api }) }),
             false => encode(versions).and_then(|request| self.check_size(request)),
         };
@@ -353,7 +396,13 @@ impl<W> Link<W> {
         Ok(request)
     }
 
-    fn write(&mut self, request: EncodedRequest, deadline: Instant, waiter: Option<W>, segments: &mut VecDeque<Bytes>) {
+    fn write(
+        &mut self,
+        request: EncodedRequest,
+        deadline: Deadline,
+        waiter: Option<W>,
+        segments: &mut VecDeque<Bytes>,
+    ) {
         let correlation_id = self.next_correlation_id;
         self.next_correlation_id = correlation_id.wrapping_add(1);
         let (api, version) = (request.api(), request.version());
@@ -366,7 +415,7 @@ impl<W> Link<W> {
         self.in_flight.push_back(InFlight { correlation_id, api, version, deadline, begins_at, waiter });
     }
 
-    fn accept(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
+    fn accept(&mut self, now: Instant, frame: &Bytes) -> Result<(), ConnectionError> {
         let violation = ConnectionError::Protocol;
         let actual =
             correlation_id(frame).map_err(|short| violation(ProtocolViolation::TooShort { bytes: short.bytes }))?;
@@ -378,10 +427,11 @@ impl<W> Link<W> {
             return Err(violation(ProtocolViolation::CorrelationId { expected, actual }));
         }
         let Some(request) = self.in_flight.pop_front() else { return Ok(()) };
-        let Some(waiter) = request.waiter else { return self.accept_handshake(frame) };
+        let Some(waiter) = request.waiter else { return self.accept_handshake(now, request.version, frame) };
         let api = request.api;
         match response_body(api, request.version, frame) {
             Ok(body) => {
+                self.obey(now, api, throttle(api, request.version, &body));
                 self.done.push_back(Done { waiter, result: Ok(Answer { version: request.version, body }) });
                 Ok(())
             }
@@ -392,7 +442,7 @@ impl<W> Link<W> {
         }
     }
 
-    fn accept_handshake(&mut self, frame: &Bytes) -> Result<(), ConnectionError> {
+    fn accept_handshake(&mut self, now: Instant, version: i16, frame: &Bytes) -> Result<(), ConnectionError> {
         let malformed = |_| ConnectionError::Protocol(ProtocolViolation::Malformed { api: API_VERSIONS });
         match self.probe.handle_response(frame).map_err(malformed)? {
             ProbeAnswer::AskAgain => Ok(()),
@@ -400,8 +450,25 @@ impl<W> Link<W> {
             ProbeAnswer::Negotiated(versions) => {
                 self.failures = 0;
                 self.state = State::Ready { versions: Arc::new(versions) };
+                self.obey(now, API_VERSIONS, throttle(API_VERSIONS, version, &frame[CORRELATION_ID_BYTES..]));
                 Ok(())
             }
+        }
+    }
+
+    /// Writes nothing for so long. What waits or is under way is late by that much later.
+    fn obey(&mut self, now: Instant, api: ApiKey, silence: Duration) {
+        let silence = silence.min(self.limits.throttle);
+        let more = silence.saturating_sub(self.muted_for(now));
+        if more.is_zero() {
+            return;
+        }
+        self.muted_until = Some(now + silence);
+        let under_way = self.in_flight.iter_mut().map(|request| &mut request.deadline);
+        let waiting = self.queue.iter_mut().map(|(_, deadline)| deadline);
+        self.earliest_deadline = under_way.chain(waiting).map(|deadline| deadline.extend(more)).min();
+        if self.throttled.len() < self.limits.in_flight {
+            self.throttled.push_back(Throttled { api, silence });
         }
     }
 
@@ -430,7 +497,7 @@ impl<W> Link<W> {
             });
             self.done.push_back(Done { waiter, result });
         }
-        for Request { api, waiter, .. } in std::mem::take(&mut self.queue) {
+        for (Request { api, waiter, .. }, _) in std::mem::take(&mut self.queue) {
             let result = Err(RequestError::NotSent { api, cause: cause.clone() });
             self.done.push_back(Done { waiter, result });
         }
@@ -446,16 +513,16 @@ impl<W> Link<W> {
         if self.earliest_deadline.is_none_or(|earliest| earliest > now) {
             return;
         }
-        for request in std::mem::take(&mut self.queue) {
-            if request.deadline > now {
-                self.queue.push_back(request);
+        for (request, deadline) in std::mem::take(&mut self.queue) {
+            if deadline.at > now {
+                self.queue.push_back((request, deadline));
             } else {
                 let api = request.api;
                 self.refuse(request, ConnectionError::TimedOut { api });
             }
         }
-        let deadlines = self.queue.iter().map(|request| request.deadline);
-        self.earliest_deadline = deadlines.chain(self.in_flight.iter().map(|request| request.deadline)).min();
+        let deadlines = self.queue.iter().map(|(_, deadline)| deadline.at);
+        self.earliest_deadline = deadlines.chain(self.in_flight.iter().map(|request| request.deadline.at)).min();
     }
 
     fn note_deadline(&mut self, deadline: Instant) {
@@ -464,6 +531,15 @@ impl<W> Link<W> {
 
     fn sooner(&self, than: Instant) -> Instant {
         self.earliest_deadline.map_or(than, |earliest| earliest.min(than))
+    }
+}
+
+impl Deadline {
+    fn extend(&mut self, by: Duration) -> Instant {
+        let by = by.min(self.grace);
+        self.grace -= by;
+        self.at += by;
+        self.at
     }
 }
 
@@ -479,6 +555,9 @@ fn response_body(api: ApiKey, version: i16, frame: &Bytes) -> Result<Bytes, Deco
 }
 
 const CORRELATION_ID_BYTES: usize = 4;
+
+/// How many of the longest silences in a row a request may sit out.
+const GRACE: u32 = 4;
 
 const API_VERSIONS: ApiKey = ApiKey(18);
 

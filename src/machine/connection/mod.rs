@@ -14,6 +14,9 @@
 //!       └───────────────────────┘ └─ wait over, requests queued ─► Connecting
 //! ```
 //!
+//! A broker that throttles answers at once and asks for silence (KIP-219). Then nothing more is written until it is over, on
+//! this link alone; what waits or is under way has so much more time.
+//!
 //! A transport that is reset during the handshake makes the next one try an older version of it at once: some brokers
 //! reset instead of refusing (Azure Event Hubs, franz-go 1.19.4).
 
@@ -23,4 +26,4 @@ mod link;
 
 pub use error::{ConnectionError, ProtocolViolation, RequestError};
 pub(crate) use frame_reader::FrameReader;
-pub(crate) use link::{Answer, Done, Encode, Limits, Link, Request, Step};
+pub(crate) use link::{Answer, Done, Encode, Limits, Link, Request, Step, Throttled};

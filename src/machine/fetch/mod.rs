@@ -136,6 +136,8 @@ struct Node {
     failures: u32,
     /// How long a request waits that leaves out partitions with records to hand over; grows while they are not.
     patience: Option<Duration>,
+    /// The most that a request asks for, while the broker answers larger ones with nothing but a throttle.
+    cap: Option<usize>,
 }
 
 /// A partition's leader, as metadata knows it.
@@ -348,9 +350,9 @@ impl Fetcher {
     /// A broker answered. `outcomes` are those of [`AnswerReader`].
     pub(crate) fn handle_answer(&mut self, now: Instant, plan: &FetchPlan, answer: FetchAnswer) {
         let Some(node) = self.nodes.get_mut(&plan.node).filter(|node| node.in_flight == Some(plan.id)) else { return };
-        *node = Node { patience: node.patience, ..Node::default() };
+        *node = Node { patience: node.patience, cap: node.cap, ..Node::default() };
         if !answer.throttle.is_zero() {
-            node.not_before = Some(now + answer.throttle.min(MAX_THROTTLE));
+            node.not_before = Some(now + answer.throttle);
         }
         if !answer.code.is_ok() {
             return self.node_failed(now, plan.node);
@@ -363,11 +365,24 @@ impl Fetcher {
                 useful |= self.apply(now, &plan.partitions[index], outcome);
             }
         }
+        self.adapt(plan, answer.throttle, useful);
         if !useful && now.saturating_duration_since(plan.sent) < plan.max_wait / 2 {
             // A broker that has nothing and does not wait either would be asked in a loop.
             let node = self.nodes.entry(plan.node).or_default();
             let pause = now + QUIET_PAUSE;
             node.not_before = Some(node.not_before.map_or(pause, |not_before| not_before.max(pause)));
+        }
+    }
+
+    /// Brokers before Kafka 2.6 answer a request that is larger than what is left of a quota with nothing, and the next one of
+    /// that size again: its reader starves (KAFKA-9677). So less is asked for, until something comes.
+    fn adapt(&mut self, plan: &FetchPlan, throttle: Duration, useful: bool) {
+        let max_bytes = self.config.max_bytes;
+        let Some(node) = self.nodes.get_mut(&plan.node) else { return };
+        if throttle.is_zero() {
+            node.cap = node.cap.map(|cap| cap.saturating_mul(2)).filter(|cap| *cap < max_bytes);
+        } else if !useful {
+            node.cap = Some((plan.max_bytes / 2).max(MIN_THROTTLED_BYTES.min(plan.max_bytes)));
         }
     }
 
@@ -510,6 +525,7 @@ impl Fetcher {
         self.last_request += 1;
         let id = self.last_request;
         let state = self.nodes.entry(node).or_default();
+        let room = room.min(state.cap.unwrap_or(room));
         state.in_flight = Some(id);
         state.reserved = room;
         let max_wait = if due.buffered {
@@ -695,8 +711,8 @@ const FIRST_PATIENCE: Duration = Duration::from_millis(5);
 /// How long a request waits that leaves out paused partitions: the most that a resumed one comes late.
 const WAIT_BESIDE_PAUSED: Duration = Duration::from_millis(100);
 const QUIET_PAUSE: Duration = Duration::from_millis(20);
-/// A broker's quota window is shorter; a longer throttle is taken for a mistake.
-const MAX_THROTTLE: Duration = Duration::from_secs(60);
+/// What a throttled broker is asked for at least. The first batch always comes whole, whatever its size.
+const MIN_THROTTLED_BYTES: usize = 16 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -697,6 +697,45 @@ fn a_throttled_broker_is_left_alone_for_as_long_as_it_says() {
     assert_eq!(rig.wait(NODE), Some(rig.now + throttle));
 }
 
+/// KAFKA-9677: a quota smaller than one answer, and a broker that then answers with nothing: the consumer starved.
+#[test]
+fn a_broker_that_answers_with_a_throttle_alone_is_asked_for_less() {
+    let mut rig = Rig::new(1, FetchConfig::default());
+    let mut asked = Vec::new();
+    let empty = |throttle| FetchAnswer { throttle, code: ErrorCode::NONE, outcomes: Vec::new() };
+    for _ in 0..16 {
+        let plan = rig.ask(NODE);
+        asked.push(plan.max_bytes);
+        assert!(plan.partitions[0].max_bytes <= plan.max_bytes);
+        rig.fetcher.handle_answer(rig.now, &plan, empty(Duration::from_millis(100)));
+        rig.now += Duration::from_millis(100);
+    }
+    assert_eq!(asked[..4], [50 << 20, 25 << 20, (25 << 20) / 2, (25 << 20) / 4]);
+    assert_eq!(asked[15], MIN_THROTTLED_BYTES);
+    // Once the quota allows it, more again.
+    let mut grown = 0;
+    for _ in 0..16 {
+        let plan = rig.ask(NODE);
+        grown = plan.max_bytes;
+        rig.fetcher.handle_answer(rig.now, &plan, empty(Duration::ZERO));
+        rig.now += QUIET_PAUSE;
+    }
+    assert_eq!(grown, 50 << 20);
+}
+
+/// Dekaf#2263: the mute was lost on a rebalance.
+#[test]
+fn a_throttle_outlives_the_assignment_that_met_it() {
+    let mut rig = Rig::new(1, small());
+    let plan = rig.ask(NODE);
+    let throttle = Duration::from_secs(3);
+    rig.fetcher.handle_answer(rig.now, &plan, FetchAnswer { throttle, code: ErrorCode::NONE, outcomes: Vec::new() });
+    rig.fetcher.revoke([&tp(0)]);
+    rig.fetcher.assign(start(0, 0, None));
+    rig.update();
+    assert_eq!(rig.wait(NODE), Some(rig.now + throttle));
+}
+
 #[test]
 fn an_unanswered_request_is_repeated_after_a_growing_wait() {
     let mut rig = Rig::new(1, small());

@@ -46,6 +46,19 @@ pub(crate) fn check_request(api: ApiKey, version: i16, body: &[u8]) -> Result<us
     Ok(walk(requests::REQUESTS, api, version, body)?.at)
 }
 
+/// The throttle time that a response tells, where its shape is sound up to there.
+pub(crate) fn throttle_time_ms(api: ApiKey, version: i16, body: &[u8]) -> Option<i32> {
+    let message = find(responses::RESPONSES, api, version)?;
+    let mut walk = Walk::new(body, version, version >= message.flexible);
+    for field in message.body.fields.iter().filter(|field| field.tag < 0 && field.is_in(version)) {
+        if field.name == "ThrottleTimeMs" {
+            return walk.chunk().ok().map(i32::from_be_bytes);
+        }
+        walk.value(&field.kind, field.is_nullable(version)).ok()?;
+    }
+    None
+}
+
 /// The length of the tag section that `bytes` start with: what a header of a flexible version ends with.
 pub(crate) fn tags_length(bytes: &[u8]) -> Result<usize, ShapeError> {
     let mut walk = Walk::new(bytes, 0, true);

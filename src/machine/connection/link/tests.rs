@@ -34,6 +34,7 @@ impl Rig {
             response_bytes: 1 << 20,
             idle: Duration::from_secs(60),
             setup: Duration::from_secs(10),
+            throttle: Duration::from_secs(60),
             reconnect: ExponentialFullJitter { first: Duration::from_millis(50), max: Duration::from_secs(1) },
         };
         change(&mut limits);
@@ -277,6 +278,91 @@ fn a_late_answer_ends_the_transport_and_tells_apart_what_left() {
     let mut expected = vec![(1, "unanswered: late"), (2, "unanswered: late")];
     expected.extend((3..=8).map(|waiter| (waiter, "not sent: late")));
     assert_eq!(rig.done(), pairs(&expected));
+}
+
+/// A heartbeat's answer that asks for silence.
+fn throttling(correlation_id: i32, millis: i32) -> Bytes {
+    let mut frame = correlation_id.to_be_bytes().to_vec();
+    frame.push(0);
+    frame.extend(millis.to_be_bytes());
+    frame.extend([0, 0, 0]);
+    frame.into()
+}
+
+/// Dekaf#2263, kafkajs#1532: the queue slept on, or the broker was asked all the same. One millisecond, and five seconds.
+#[test]
+fn a_broker_that_throttles_is_asked_nothing_until_the_silence_is_over() {
+    for millis in [1, 5_000] {
+        let mut rig = Rig::ready();
+        rig.call(1, 30);
+        let id = rig.transmit()[0].correlation_id;
+        rig.link.handle_frame(rig.now, throttling(id, millis), 0.5).unwrap();
+        let silence = Duration::from_millis(millis as u64);
+        assert_eq!(rig.link.poll_throttled(), Some(Throttled { api: HEARTBEAT, silence }));
+        assert_eq!(rig.link.poll_throttled(), None);
+        let until = rig.now + silence;
+        rig.call(2, 30);
+        assert_eq!((rig.transmit(), rig.step()), (vec![], Step::Serve { timeout: Some(until) }));
+        rig.now = until - Duration::from_nanos(1);
+        rig.link.handle_timeout(rig.now, 0.5);
+        assert_eq!((rig.transmit(), rig.step()), (vec![], Step::Serve { timeout: Some(until) }));
+        rig.now = until;
+        rig.link.handle_timeout(rig.now, 0.5);
+        assert_eq!(rig.transmit().len(), 1);
+    }
+}
+
+/// KAFKA-16083: requests that the broker asked to hold back were counted as late, and their connection was closed.
+#[test]
+fn a_silence_is_no_part_of_a_requests_time() {
+    let mut rig = Rig::ready();
+    (1..=2).for_each(|waiter| rig.call(waiter, 3));
+    let sent = rig.transmit();
+    rig.call(3, 3);
+    rig.hand_out();
+    rig.link.handle_frame(rig.now, throttling(sent[0].correlation_id, 5_000), 0.5).unwrap();
+    rig.pass(1);
+    rig.call(4, 1);
+    rig.pass(4);
+    assert!(rig.link.handle_timeout(rig.now, 0.5).is_none());
+    assert_eq!(rig.done(), pairs(&[(1, "ok")]));
+    assert_eq!(rig.transmit().len(), 1, "the silence is over");
+    rig.pass(1);
+    assert_eq!(*rig.link.handle_timeout(rig.now, 0.5).unwrap(), ConnectionError::TimedOut { api: HEARTBEAT });
+}
+
+#[test]
+fn silences_are_bounded_and_a_later_shorter_one_takes_nothing_off() {
+    let mut rig = Rig::ready();
+    (1..=3).for_each(|waiter| rig.call(waiter, 30));
+    let ids: Vec<_> = rig.transmit().iter().map(|sent| sent.correlation_id).collect();
+    rig.link.handle_frame(rig.now, throttling(ids[0], i32::MAX), 0.5).unwrap();
+    assert_eq!(rig.link.muted_for(rig.now), Duration::from_secs(60));
+    rig.pass(1);
+    rig.link.handle_frame(rig.now, throttling(ids[1], 10), 0.5).unwrap();
+    assert_eq!(rig.link.muted_for(rig.now), Duration::from_secs(59));
+    // One answer after another that asks for more: a request waits for four of them, and no more.
+    for _ in 0..8 {
+        rig.pass(50);
+        rig.link.obey(rig.now, HEARTBEAT, Duration::from_secs(60));
+    }
+    assert!(rig.link.handle_timeout(rig.now, 0.5).is_some());
+}
+
+#[test]
+fn a_silence_outlives_the_transport_and_holds_up_no_handshake() {
+    let mut rig = Rig::ready();
+    rig.call(1, 30);
+    let id = rig.transmit()[0].correlation_id;
+    rig.link.handle_frame(rig.now, throttling(id, 5_000), 0.5).unwrap();
+    rig.link.handle_lost(rig.now, broken(), 0.5);
+    rig.call(2, 30);
+    rig.connect();
+    assert_eq!(rig.transmit()[0].api, 18);
+    rig.answer_versions();
+    assert_eq!(rig.transmit(), []);
+    rig.pass(5);
+    assert_eq!(rig.transmit().len(), 1);
 }
 
 #[test]
