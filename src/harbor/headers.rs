@@ -258,7 +258,8 @@ impl Stamp<'_> {
     pub(crate) fn hop(&self, source: HeadersView<'_>, hop: &Hop<'_>) -> Vec<Header> {
         let names = &*self.by.names.0;
         let mut headers = copied(source);
-        let count = hop.previous.map_or(1, |block| block.count.saturating_add(1));
+        // A tenth digit would make the block invalid, and its topic and first failure would be forgotten with it.
+        let count = hop.previous.map_or(1, |block| block.count.saturating_add(1).min(MAX_COUNT));
         let original_topic = hop.previous.map_or(hop.original_topic, |block| &block.original_topic);
         let first_failure_at = hop.previous.map_or(hop.failed_at, |block| block.first_failure_at);
         set(&mut headers, &names.retry_count, count.to_string());
@@ -332,6 +333,9 @@ fn set(headers: &mut Vec<Header>, name: &Name, value: impl Into<Bytes>) {
         at <= first + 1 || header.name != name.bytes
     });
 }
+
+/// The most that a count's nine digits hold.
+const MAX_COUNT: u32 = 999_999_999;
 
 /// The most headers that a hop adds: the stamp, the block, its group, the dead letter's instant.
 const MOST_ADDED: usize = 9;

@@ -53,6 +53,8 @@ mod delay;
 mod duration;
 mod error;
 mod failure;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod handler;
 mod headers;
 mod health;

@@ -189,6 +189,17 @@ fn our_headers_are_rewritten_in_place_and_never_doubled() {
     assert_eq!(names.iter().filter(|name| **name == "x-retry-count").count(), 1);
 }
 
+/// A billionth failure was written with ten digits, and the block that carried it was read as none: origin and first
+/// failure were lost. Found by the fuzz target `retry_headers`.
+#[test]
+fn a_count_that_is_full_stays_and_keeps_its_block() {
+    let previous = block("999999999", "orders-eu", "2020-01-01", None).unwrap();
+    let headers = stamper().at(Timestamp(0)).hop(HeadersView::default(), &hop(Some(&previous)));
+    let next = HeaderNames::default().read_ladder(Fetched::new(&headers).view()).block.unwrap();
+    assert_eq!((next.count, next.original_topic.as_str()), (999_999_999, "orders-eu"));
+    assert_eq!(next.first_failure_at, previous.first_failure_at);
+}
+
 #[test]
 fn redriving_removes_every_trace_of_the_ladder() {
     let stamper = stamper();
