@@ -302,6 +302,8 @@ impl Load {
                     tokio::time::sleep(Duration::from_millis(2)).await;
                 }
             }
+            // Dropped, a producer gives up what waits. How each ended its delivery tells.
+            producer.flush().await;
         });
         let acknowledged = Arc::<AtomicUsize>::default();
         let counted = acknowledged.clone();
