@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use kafka_harbor::client::{Client, GroupKind, GroupOffset, OffsetSpec, TopicCreation};
+use kafka_harbor::client::{Client, GroupKind, GroupOffset, IsolationLevel, OffsetSpec, TopicCreation};
 use kafka_harbor::record::{NewTopic, Offset, Timestamp, Topic, TopicPartition};
 use protocol_tests::{kafka, kafka_with, unique};
 
@@ -82,12 +82,12 @@ async fn ends_and_times_of_partitions_are_found_and_records_deleted() {
         (partition(2), OffsetSpec::Latest),
         (TopicPartition::new("missing", 0), OffsetSpec::Latest),
     ];
-    let listed = admin.list_offsets(&asked).await;
+    let listed = admin.list_offsets(&asked, IsolationLevel::ReadUncommitted).await;
     assert_eq!(listed[0].1.as_ref().unwrap().offset, Some(Offset(0)));
     assert_eq!(listed[1].1.as_ref().unwrap().offset, Some(Offset(0)));
     assert!(listed[2].1.as_ref().unwrap_err().is_missing());
     assert!(listed[3].1.as_ref().unwrap_err().is_missing());
-    let at = admin.list_offsets(&[(partition(0), OffsetSpec::At(Timestamp(0)))]).await;
+    let at = admin.list_offsets(&[(partition(0), OffsetSpec::At(Timestamp(0)))], IsolationLevel::ReadCommitted).await;
     assert_eq!(at[0].1.as_ref().unwrap().offset, None, "no record is that new in an empty partition");
     let deleted = admin.delete_records(&[(partition(0), Offset(-1)), (partition(1), Offset(9))]).await;
     assert_eq!(deleted[0].1.as_ref().unwrap(), &Offset(0));
@@ -173,7 +173,7 @@ async fn topics_are_visible_on_every_node_and_a_dead_node_is_passed_over() {
     }
     kafka.kill(2);
     let partitions: Vec<_> = (0..6).map(|number| (TopicPartition::new(&name, number), OffsetSpec::Latest)).collect();
-    for (partition, outcome) in admin.list_offsets(&partitions).await {
+    for (partition, outcome) in admin.list_offsets(&partitions, IsolationLevel::ReadCommitted).await {
         assert_eq!(outcome.unwrap_or_else(|error| panic!("{partition}: {error}")).offset, Some(Offset(0)));
     }
     let other = NewTopic::new(topic("after")).with_partitions(3).with_replication_factor(2);

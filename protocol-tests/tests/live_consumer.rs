@@ -37,7 +37,7 @@ async fn produce(client: &Client, topic: &Topic, from: usize, to: usize) {
 }
 
 fn values(batch: &PartitionBatch) -> Vec<(i64, usize)> {
-    let records = batch.batches.iter().filter(|batch| !batch.is_control()).flat_map(|batch| batch.records());
+    let records = batch.batches.iter().flat_map(|batch| batch.records());
     records
         .map(|record| record.unwrap())
         .filter(|record| record.offset >= batch.from)

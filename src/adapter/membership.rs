@@ -181,12 +181,21 @@ pub struct RecordSet {
     batches: Vec<BatchView>,
     /// Records before it are skipped: a fetch answers with whole batches, which may begin earlier.
     from: Offset,
+    next: Offset,
 }
 
 impl RecordSet {
     /// The records of these batches at `from` and after it.
     pub fn new(batches: Vec<BatchView>, from: Offset) -> Self {
-        Self { batches, from }
+        let next = batches.last().map_or(from, |batch| batch.next_offset().max(from));
+        Self { batches, from, next }
+    }
+
+    /// The same records, with everything up to `next` covered: what lies there is no data (transaction markers, records of
+    /// aborted transactions).
+    #[must_use]
+    pub fn covering(self, next: Offset) -> Self {
+        Self { next: self.next.max(next), ..self }
     }
 
     /// Every data record, in offset order. Control records are left out. Ends behind the first error: nothing at
@@ -229,7 +238,7 @@ impl RecordSet {
 
     /// The offset after the last one covered, deleted records included: where reading goes on.
     pub fn next_offset(&self) -> Offset {
-        self.batches.last().map_or(self.from, |batch| batch.next_offset().max(self.from))
+        self.next
     }
 
     /// The encoded batches.
@@ -415,6 +424,13 @@ mod tests {
         let set = set(&[batch(10, &["a"], false), batch(11, &["marker"], true)], 10);
         assert_eq!(set.iter().count(), 1);
         assert_eq!(set.next_offset(), Offset(12));
+    }
+
+    #[test]
+    fn what_is_no_data_is_covered_with_or_without_records_before_it() {
+        assert_eq!(set(&[batch(10, &["a"], false)], 10).covering(Offset(14)).next_offset(), Offset(14));
+        let nothing = set(&[], 10).covering(Offset(12));
+        assert_eq!((nothing.begins_at(), nothing.next_offset(), nothing.iter().count()), (Offset(10), Offset(12), 0));
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub struct PartitionWatermarks {
     pub partition: TopicPartition,
     /// The oldest offset still kept.
     pub low: Offset,
-    /// The offset that the next record will get.
+    /// The end of what can be read: the offset that the next record will get, or where the first transaction begins that
+    /// is still open.
     pub high: Offset,
 }
 

@@ -32,7 +32,8 @@ pub use self::admin::{
 pub use self::config::ClientBuilder;
 pub use self::consumer::{
     Assigned, Assignment, BatchLease, CommitCause, CommitError, CommitFailed, CommitPosition, Consumer,
-    ConsumerBuilder, ConsumerError, ConsumerEvent, ConsumerHandle, OffsetReset, PartitionBatch, Release,
+    ConsumerBuilder, ConsumerError, ConsumerEvent, ConsumerHandle, IsolationLevel, OffsetReset, PartitionBatch,
+    Release,
 };
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
 pub use self::partitioner::{Choice, KeyHash, Partitioner};

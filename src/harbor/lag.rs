@@ -30,12 +30,13 @@ pub struct PartitionLag {
     pub partition: i32,
     /// The oldest offset still kept.
     pub low: Offset,
-    /// The offset that the next record will get.
+    /// The end of what can be read: the offset that the next record will get, or where the first transaction begins that
+    /// is still open.
     pub high: Offset,
     /// What the group has committed, if it ever did.
     pub committed: Option<Offset>,
-    /// Offsets from where the group stands to the end. Where the broker keeps control records, as of transactions,
-    /// they count.
+    /// Offsets from where the group stands to that end. Markers and aborted records among them count until they are
+    /// passed.
     pub lag: u64,
 }
 

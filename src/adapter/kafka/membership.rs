@@ -48,7 +48,7 @@ impl From<client::Assignment> for Assignment {
 
 impl From<client::PartitionBatch> for PartitionBatch {
     fn from(batch: client::PartitionBatch) -> Self {
-        let records = RecordSet::new(batch.batches, batch.from);
+        let records = RecordSet::new(batch.batches, batch.from).covering(batch.next_offset);
         Self { assigned: batch.assigned.into(), records, hold: Some(Box::new(batch.lease)) }
     }
 }

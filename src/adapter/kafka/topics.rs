@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::error::{adapter_error, topic_error};
 use crate::adapter::{AdapterError, CommittedOffset, PartitionWatermarks, TopicDescription};
-use crate::client::{Admin, ClientError, ListedOffset, OffsetSpec};
+use crate::client::{Admin, ClientError, IsolationLevel, ListedOffset, OffsetSpec};
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{NewTopic, Offset, Topic, TopicPartition};
 
@@ -57,7 +57,7 @@ pub(super) async fn watermarks(admin: &Admin, topics: &[Topic]) -> Result<Vec<Pa
     }
     let ask = |spec| partitions.iter().map(|partition| (partition.clone(), spec)).collect::<Vec<_>>();
     let (earliest, latest) = (ask(OffsetSpec::Earliest), ask(OffsetSpec::Latest));
-    let (low, high) = tokio::join!(admin.list_offsets(&earliest), admin.list_offsets(&latest));
+    let (low, high) = tokio::join!(admin.list_offsets(&earliest, COMMITTED), admin.list_offsets(&latest, COMMITTED));
     let mut watermarks = Vec::with_capacity(partitions.len());
     for ((partition, low), (_, high)) in low.into_iter().zip(high) {
         match (low, high) {
@@ -96,3 +96,6 @@ fn offset_of(listed: &ListedOffset) -> Result<Offset, AdapterError> {
     let left_out = || ClientError::LeftOut { what: "reading watermarks".to_owned() };
     listed.offset.ok_or_else(|| adapter_error("an end of a partition", left_out()))
 }
+
+/// As memberships read: an end that lies behind an open transaction would be lag that nobody can work off.
+const COMMITTED: IsolationLevel = IsolationLevel::ReadCommitted;

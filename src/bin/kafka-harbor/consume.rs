@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use kafka_harbor::client::{
-    Assigned, Assignment, CommitPosition, Consumer, ConsumerEvent, OffsetReset, PartitionBatch,
+    Assigned, Assignment, CommitPosition, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, PartitionBatch,
 };
 use kafka_harbor::protocol::batch::BatchView;
 use kafka_harbor::record::RecordView;
@@ -48,6 +48,25 @@ pub(crate) struct ConsumeArgs {
     /// Wait this long on each record, in milliseconds
     #[arg(long, value_name = "MS")]
     handler_ms: Option<u64>,
+    /// Leave out what aborted transactions wrote and wait for open ones, or print all that is there
+    #[arg(long, value_enum, default_value_t = Isolation::ReadCommitted)]
+    isolation: Isolation,
+}
+
+/// What is seen of transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Isolation {
+    ReadCommitted,
+    ReadUncommitted,
+}
+
+impl From<Isolation> for IsolationLevel {
+    fn from(isolation: Isolation) -> Self {
+        match isolation {
+            Isolation::ReadCommitted => Self::ReadCommitted,
+            Isolation::ReadUncommitted => Self::ReadUncommitted,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -73,6 +92,7 @@ pub(crate) async fn run(args: ConsumeArgs, connect: &ConnectArgs, output: Output
         .consumer(throw_away.as_ref().or(args.group.as_ref()).map(String::as_str).unwrap_or_default())
         .session_timeout(session)
         .heartbeat_interval((session / 3).min(Duration::from_secs(3)))
+        .isolation_level(args.isolation.into())
         .interop_node(args.interop_node);
     for topic in &args.topics {
         builder = builder.topic(topic.as_str(), args.reset.into());
@@ -167,7 +187,7 @@ impl Printer {
     async fn batch(&mut self, consumer: &Consumer, batch: PartitionBatch) -> Result<Option<&'static str>, Failure> {
         let mut position = batch.from;
         let mut ended = None;
-        for view in batch.batches.iter().filter(|view| !view.is_control()).flat_map(BatchView::records) {
+        for view in batch.batches.iter().flat_map(BatchView::records) {
             let view = view.map_err(|error| Failure::of(&error))?;
             if view.offset < batch.from {
                 continue;

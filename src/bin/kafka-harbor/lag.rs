@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
-use kafka_harbor::client::OffsetSpec;
+use kafka_harbor::client::{IsolationLevel, OffsetSpec};
 use kafka_harbor::record::{Offset, TopicPartition};
 use serde_json::{Value, json};
 
 use crate::connect::ConnectArgs;
+use crate::consume::Isolation;
 use crate::failure::{Failure, chain};
 use crate::output::Output;
 use crate::topics::all_done;
@@ -23,6 +24,9 @@ pub(crate) struct LagArgs {
     /// Where the group would begin on a partition without a commit: count its lag from there
     #[arg(long, value_enum, default_value_t = Start::Latest)]
     start: Start,
+    /// Count up to the first open transaction, or up to the last record that is there
+    #[arg(long, value_enum, default_value_t = Isolation::ReadCommitted)]
+    isolation: Isolation,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -60,8 +64,9 @@ pub(crate) async fn run(args: LagArgs, connect: &ConnectArgs, output: Output) ->
 
     let partitions: Vec<TopicPartition> = offsets.keys().cloned().collect();
     let ends = |spec| partitions.iter().map(|partition| (partition.clone(), spec)).collect::<Vec<_>>();
-    let low = admin.list_offsets(&ends(OffsetSpec::Earliest)).await;
-    let high = admin.list_offsets(&ends(OffsetSpec::Latest)).await;
+    let isolation = IsolationLevel::from(args.isolation);
+    let low = admin.list_offsets(&ends(OffsetSpec::Earliest), isolation).await;
+    let high = admin.list_offsets(&ends(OffsetSpec::Latest), isolation).await;
     let mut rows = Vec::new();
     let mut total = 0;
     for (((partition, committed), (_, low)), (_, high)) in offsets.iter().zip(low).zip(high) {

@@ -18,6 +18,7 @@ use super::retry::{Attempt, Try};
 use super::topics::{by_topic, topic_name};
 use super::{Admin, Outcomes, millis};
 use crate::client::{ClientError, CoordinatorKind, now};
+use crate::machine::fetch::IsolationLevel;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, Timestamp, Topic, TopicPartition};
 
@@ -27,7 +28,8 @@ use crate::record::{LeaderEpoch, NodeId, Offset, Timestamp, Topic, TopicPartitio
 pub enum OffsetSpec {
     /// The oldest record that is kept: the partition's log start offset.
     Earliest,
-    /// The offset that the next record will get, as far as it is replicated: the high watermark.
+    /// The end: the offset that the next record will get, as far as it is replicated (the high watermark); of what is
+    /// [committed](IsolationLevel::ReadCommitted), where the first open transaction begins (the last stable offset).
     Latest,
     /// The first record with this time or a later one.
     At(Timestamp),
@@ -76,18 +78,26 @@ impl GroupOffset {
 }
 
 impl Admin {
-    /// The offsets asked for, from each partition's leader.
+    /// The offsets asked for, from each partition's leader, as a reader of this isolation sees them. Java:
+    /// `ListOffsetsOptions`, there `READ_UNCOMMITTED` by default.
     ///
     /// # Errors
     /// For each partition apart.
-    pub async fn list_offsets(&self, asked: &[(TopicPartition, OffsetSpec)]) -> Outcomes<TopicPartition, ListedOffset> {
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn list_offsets(
+        &self,
+        asked: &[(TopicPartition, OffsetSpec)],
+        isolation: IsolationLevel,
+    ) -> Outcomes<TopicPartition, ListedOffset> {
         let deadline = self.deadline();
         let specs: HashMap<&TopicPartition, OffsetSpec> = asked.iter().map(|(partition, s)| (partition, *s)).collect();
         let specs = &specs;
         let attempt = |open: Vec<TopicPartition>, _: Try| -> Attempt<'_, TopicPartition, ListedOffset> {
             Box::pin(async move {
                 self.at_leaders(LIST, &open, deadline, |node, partitions| async move {
-                    self.try_list_offsets(node, &partitions, specs, deadline).await
+                    self.try_list_offsets(node, &partitions, specs, isolation, deadline).await
                 })
                 .await
             })
@@ -170,6 +180,7 @@ impl Admin {
         node: NodeId,
         partitions: &[TopicPartition],
         specs: &HashMap<&TopicPartition, OffsetSpec>,
+        isolation: IsolationLevel,
         deadline: Instant,
     ) -> Result<Outcomes<TopicPartition, ListedOffset>, ClientError> {
         let topics = by_topic(partitions).into_iter().map(|(topic, partitions)| {
@@ -183,7 +194,10 @@ impl Admin {
             ListOffsetsTopic::default().with_name(topic_name(topic)).with_partitions(entries.collect())
         });
         let timeout = self.a_try(deadline).ok_or_else(|| ClientError::timed_out(LIST, None))?;
-        let request = ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(topics.collect());
+        let request = ListOffsetsRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_isolation_level(isolation.wire())
+            .with_topics(topics.collect());
         let build = move |version| {
             // Version 10 tells how long the broker may look into remote storage (KIP-1075).
             if version >= 10 { request.with_timeout_ms(millis(timeout)) } else { request }

@@ -17,6 +17,7 @@ use kafka_protocol::protocol::StrBytes;
 use tokio::time::Instant;
 
 use super::*;
+use crate::client::IsolationLevel;
 use crate::client::scripted::{Act, Brokers, Exchange, metadata};
 use crate::protocol::api::ApiKey;
 use crate::protocol::error_code::ErrorCode;
@@ -169,7 +170,7 @@ async fn each_leader_is_asked_for_its_partitions_and_a_moved_one_is_found() {
         });
     }
     let asked: Vec<_> = (0..3).map(|number| (TopicPartition::new("t", number), OffsetSpec::Latest)).collect();
-    let outcomes = admin(&brokers).list_offsets(&asked).await;
+    let outcomes = admin(&brokers).list_offsets(&asked, IsolationLevel::ReadUncommitted).await;
     let offsets: Vec<_> = outcomes.into_iter().map(|(_, outcome)| outcome.unwrap().offset.unwrap()).collect();
     assert_eq!(offsets, [Offset(40), Offset(41), Offset(42)]);
     assert_eq!((brokers.count("a:1 ListOffsets"), brokers.count("b:1 ListOffsets")), (1, 2));
@@ -183,7 +184,9 @@ async fn what_an_answer_leaves_out_is_told() {
         LIST_OFFSETS => exchange.answer::<ListOffsetsRequest>(&ListOffsetsResponse::default()),
         _ => Act::Usual,
     });
-    let outcomes = admin(&brokers).list_offsets(&[(TopicPartition::new("t", 0), OffsetSpec::Earliest)]).await;
+    let outcomes = admin(&brokers)
+        .list_offsets(&[(TopicPartition::new("t", 0), OffsetSpec::Earliest)], IsolationLevel::ReadCommitted)
+        .await;
     let error = outcomes[0].1.as_ref().unwrap_err();
     assert_eq!(error.to_string(), "list offsets of t-0: the answer leaves it out");
 }

@@ -55,12 +55,12 @@ pub struct Assignment {
 
 /// Records of one partition, in offset order. The next batch of the partition continues where this one ends.
 ///
-/// May hold no record: what transaction markers and deleted records covered can be committed past, too. Until it
-/// is dropped, its memory counts against the consumer's byte budget.
+/// May hold no record: what transaction markers, aborted transactions and deleted records covered can be committed past,
+/// too. Until it is dropped, its memory counts against the consumer's byte budget.
 pub struct PartitionBatch {
     /// Whose records these are.
     pub assigned: Assigned,
-    /// The encoded batches. The first may begin before `from`.
+    /// The encoded batches, data alone. The first may begin before `from`.
     pub batches: Vec<BatchView>,
     /// Records before it are to be skipped.
     pub from: Offset,

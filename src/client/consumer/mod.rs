@@ -36,7 +36,7 @@ use crate::machine::fetch::FetchConfig;
 use crate::machine::group::GroupConfig;
 use crate::record::{Offset, Topic};
 
-pub use crate::machine::fetch::OffsetReset;
+pub use crate::machine::fetch::{IsolationLevel, OffsetReset};
 pub use error::{CommitCause, CommitError, CommitFailed, ConsumerError};
 pub use event::{Assigned, Assignment, BatchLease, CommitPosition, ConsumerEvent, PartitionBatch, Release};
 pub use options::ConsumerBuilder;
@@ -68,7 +68,7 @@ struct Settings {
 /// while let Some(event) = consumer.next().await {
 ///     match event {
 ///         ConsumerEvent::Batch(batch) => {
-///             for record in batch.batches.iter().filter(|batch| !batch.is_control()).flat_map(|batch| batch.records()) {
+///             for record in batch.batches.iter().flat_map(|batch| batch.records()) {
 ///                 let record = record?;
 ///                 if record.offset >= batch.from {
 ///                     println!("{:?}", record.value);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Consumer, Settings};
 use crate::client::{Cluster, ConfigError, Problems};
 use crate::machine::assignor::{Assignor, RoundRobin};
-use crate::machine::fetch::{FetchConfig, OffsetReset};
+use crate::machine::fetch::{FetchConfig, IsolationLevel, OffsetReset};
 use crate::machine::group::GroupConfig;
 use crate::record::Topic;
 
@@ -84,6 +84,13 @@ impl ConsumerBuilder {
     /// How long a position is tried to be committed. Default 60 s, from 100 ms to an hour. Java: `default.api.timeout.ms`.
     pub fn commit_timeout(mut self, timeout: Duration) -> Self {
         self.commit_timeout = timeout;
+        self
+    }
+
+    /// What is read of transactions. Default [`IsolationLevel::ReadCommitted`]: a record of an aborted transaction is one
+    /// that its producer took back. Java: `isolation.level`, there `read_uncommitted` by default.
+    pub fn isolation_level(mut self, isolation: IsolationLevel) -> Self {
+        self.fetch.isolation = isolation;
         self
     }
 

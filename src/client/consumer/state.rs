@@ -86,7 +86,7 @@ impl Shared {
         let group = &settings.group.group;
         let state = State {
             fetcher: Fetcher::new(settings.fetch.clone()),
-            positions: Positions::new(group, settings.fetch.backoff),
+            positions: Positions::new(group, settings.fetch.isolation, settings.fetch.backoff),
             commits: Commits::new(group, settings.commit_timeout, GROUP_BACKOFF, fastrand::u64(..)),
             held: HashMap::new(),
             leave_by: None,
@@ -443,7 +443,7 @@ impl State {
     fn hand_over(&mut self, fetched: Fetched) -> PartitionBatch {
         let Fetched { partition, epoch, chunk, .. } = fetched;
         if let Some(held) = self.held.get_mut(&partition) {
-            held.remember(&chunk.batches);
+            held.remember(&chunk.epochs);
         }
         PartitionBatch {
             assigned: Assigned { partition, epoch },
@@ -499,14 +499,13 @@ impl State {
 }
 
 impl Held {
-    fn remember(&mut self, batches: &[crate::protocol::batch::BatchView]) {
-        for batch in batches {
-            let Some(epoch) = batch.leader_epoch() else { continue };
-            if self.epochs.back().is_none_or(|(_, last)| *last != epoch) {
+    fn remember(&mut self, epochs: &[(Offset, LeaderEpoch)]) {
+        for (from, epoch) in epochs {
+            if self.epochs.back().is_none_or(|(_, last)| last != epoch) {
                 if self.epochs.len() >= MAX_EPOCHS {
                     self.epochs.pop_front();
                 }
-                self.epochs.push_back((batch.header().base_offset, epoch));
+                self.epochs.push_back((*from, *epoch));
             }
         }
     }

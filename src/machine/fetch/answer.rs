@@ -7,8 +7,9 @@ use kafka_protocol::messages::FetchResponse;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 
 use super::budget::{Budget, Lease, Permit};
+use super::isolation::{Aborted, IsolationLevel};
 use super::{FetchPlan, PlannedFetch};
-use crate::protocol::batch::{self, BatchError, BatchView, CutBatch, ReadOptions};
+use crate::protocol::batch::{self, BatchError, BatchView, CutBatch, EncodedBatch, ReadOptions};
 use crate::protocol::compression::Codec;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, Offset};
@@ -16,14 +17,28 @@ use crate::record::{LeaderEpoch, Offset};
 /// Records of one partition from one answer.
 #[derive(Debug)]
 pub(crate) struct Chunk {
+    /// Data alone. What else is covered (markers, what aborted transactions wrote) moves `next_offset`; all of it may be
+    /// such.
     pub(crate) batches: Vec<BatchView>,
     /// Records before it were not asked for: an answer has whole batches, which may begin earlier.
     pub(crate) from: Offset,
     /// The offset after the last one that is covered.
     pub(crate) next_offset: Offset,
-    /// Of the last batch.
+    /// Of the last batch that is covered.
     pub(crate) leader_epoch: Option<LeaderEpoch>,
+    /// Where each leader epoch begins, of all that is covered.
+    pub(crate) epochs: Vec<(Offset, LeaderEpoch)>,
     pub(crate) lease: Lease,
+}
+
+impl Chunk {
+    /// Takes in that what follows is covered, too. `next` holds no batches.
+    pub(super) fn cover(&mut self, next: Chunk) {
+        self.next_offset = next.next_offset;
+        self.leader_epoch = next.leader_epoch;
+        let known = self.epochs.last().map(|(_, epoch)| *epoch);
+        self.epochs.extend(next.epochs.into_iter().skip_while(|(_, epoch)| Some(*epoch) == known));
+    }
 }
 
 /// What an answer says of one partition.
@@ -84,12 +99,12 @@ impl AnswerReader {
             };
             if let Some(index) = index {
                 self.at = index + 1;
-                return Some((index, self.read(&plan.partitions[index], data)));
+                return Some((index, self.read(plan.isolation, &plan.partitions[index], data)));
             }
         }
     }
 
-    fn read(&mut self, asked: &PlannedFetch, data: PartitionData) -> PartitionOutcome {
+    fn read(&mut self, isolation: IsolationLevel, asked: &PlannedFetch, data: PartitionData) -> PartitionOutcome {
         let code = ErrorCode(data.error_code);
         if !code.is_ok() {
             return PartitionOutcome::Refused(code);
@@ -102,55 +117,43 @@ impl AnswerReader {
         let Some(records) = data.records.filter(|records| !records.is_empty()) else {
             return PartitionOutcome::Records { chunk: None, flaw: None, cut: None };
         };
-        let (chunk, flaw, cut) = self.open(asked.offset, records);
+        let aborted = match isolation {
+            IsolationLevel::ReadCommitted => Aborted::new(data.aborted_transactions.unwrap_or_default()),
+            IsolationLevel::ReadUncommitted => Aborted::default(),
+        };
+        let (chunk, flaw, cut) = self.open(asked.offset, records, aborted);
         PartitionOutcome::Records { chunk, flaw, cut }
     }
 
-    fn open(&mut self, from: Offset, records: Bytes) -> (Option<Chunk>, Option<BatchError>, Option<CutBatch>) {
+    fn open(
+        &mut self,
+        from: Offset,
+        records: Bytes,
+        mut aborted: Aborted,
+    ) -> (Option<Chunk>, Option<BatchError>, Option<CutBatch>) {
         let copied = self.is_worth_copying(records.len());
         let records = if copied { Bytes::copy_from_slice(&records) } else { records };
         let record_bytes = records.len();
 
-        let mut batches = Vec::new();
+        let mut opened = Opened { next_offset: from, ..Opened::default() };
         let mut flaw = None;
-        let mut next_offset = from;
-        let (mut in_place, mut inflated) = (false, 0);
         let mut encoded = batch::encoded(records);
         for batch in encoded.by_ref() {
-            let opened = batch.and_then(|batch| {
-                // Wholly before what was asked for: an old answer's way to fill up, not worth inflating.
-                if batch.header().next_offset() <= next_offset {
-                    return Ok(None);
-                }
-                let codec = batch.header().codec;
-                batch.open(&self.options).map(|view| Some((codec, view)))
-            });
-            match opened {
-                Ok(None) => {}
-                Ok(Some((codec, view))) => {
-                    next_offset = view.next_offset();
-                    match codec {
-                        Codec::None => in_place = true,
-                        _ => inflated += view.records_bytes(),
-                    }
-                    batches.push(view);
-                }
-                Err(error) => {
-                    flaw = Some(error);
-                    break;
-                }
+            if let Err(error) = batch.and_then(|batch| opened.take(&batch, &mut aborted, &self.options)) {
+                flaw = Some(error);
+                break;
             }
         }
         let cut = encoded.cut();
-        if batches.is_empty() {
+        let Opened { next_offset, batches, leader_epoch, epochs, in_place, inflated } = opened;
+        if next_offset <= from {
             return (None, flaw, cut);
         }
         let own = inflated + if copied && in_place { record_bytes } else { 0 };
         let answer = (in_place && !copied).then(|| self.answer_permit());
         let bytes = inflated + if in_place { record_bytes } else { 0 };
-        let leader_epoch = batches.last().and_then(BatchView::leader_epoch);
         let lease = Lease::new(answer, self.budget.take(own), bytes);
-        (Some(Chunk { batches, from, next_offset, leader_epoch, lease }), flaw, cut)
+        (Some(Chunk { batches, from, next_offset, leader_epoch, epochs, lease }), flaw, cut)
     }
 
     /// A slice keeps its whole answer in memory. A small one that may be held for long is cheaper copied.
@@ -160,6 +163,48 @@ impl AnswerReader {
 
     fn answer_permit(&mut self) -> Arc<Permit> {
         self.permit.get_or_insert_with(|| Arc::new(self.budget.take(self.answer_bytes))).clone()
+    }
+}
+
+/// What was read of a partition's records so far.
+#[derive(Debug, Default)]
+struct Opened {
+    next_offset: Offset,
+    batches: Vec<BatchView>,
+    leader_epoch: Option<LeaderEpoch>,
+    epochs: Vec<(Offset, LeaderEpoch)>,
+    /// Whether some are slices of the answer.
+    in_place: bool,
+    /// What the others take.
+    inflated: usize,
+}
+
+impl Opened {
+    fn take(&mut self, batch: &EncodedBatch, aborted: &mut Aborted, options: &ReadOptions) -> Result<(), BatchError> {
+        let header = *batch.header();
+        // Wholly before what was asked for: an old answer's way to fill up, not worth inflating.
+        if header.next_offset() <= self.next_offset {
+            return Ok(());
+        }
+        if aborted.admits(batch, options)? {
+            let view = batch.open(options)?;
+            match header.codec {
+                Codec::None => self.in_place = true,
+                _ => self.inflated += view.records_bytes(),
+            }
+            self.batches.push(view);
+        } else if options.check_crc {
+            // Its header still says where to go on.
+            batch.check_crc()?;
+        }
+        self.next_offset = header.next_offset();
+        self.leader_epoch = header.leader_epoch;
+        if let Some(epoch) = header.leader_epoch
+            && self.epochs.last().is_none_or(|(_, last)| *last != epoch)
+        {
+            self.epochs.push((header.base_offset, epoch));
+        }
+        Ok(())
     }
 }
 

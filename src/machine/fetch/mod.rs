@@ -20,6 +20,7 @@
 
 mod answer;
 mod budget;
+mod isolation;
 mod plan;
 mod position;
 
@@ -38,6 +39,7 @@ use crate::retry::{Backoff, ExponentialFullJitter};
 pub(crate) use answer::AnswerReader;
 use answer::{Chunk, PartitionOutcome};
 pub(crate) use budget::{Budget, Lease};
+pub use isolation::IsolationLevel;
 pub(crate) use plan::FetchPlan;
 use plan::PlannedFetch;
 pub use position::OffsetReset;
@@ -55,12 +57,13 @@ pub(crate) struct FetchConfig {
     pub(crate) max_partition_bytes: usize,
     /// The most that may be held of all partitions.
     pub(crate) budget_bytes: usize,
+    pub(crate) isolation: IsolationLevel,
     pub(crate) read: ReadOptions,
     pub(crate) backoff: ExponentialFullJitter,
 }
 
 impl Default for FetchConfig {
-    /// Java's defaults, and 64 MiB in memory.
+    /// Java's defaults, but committed records alone, and 64 MiB in memory.
     fn default() -> Self {
         Self {
             max_wait: Duration::from_millis(500),
@@ -68,6 +71,7 @@ impl Default for FetchConfig {
             max_bytes: 50 << 20,
             max_partition_bytes: 1 << 20,
             budget_bytes: 64 << 20,
+            isolation: IsolationLevel::default(),
             read: ReadOptions::default(),
             backoff: ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(5) },
         }
@@ -555,7 +559,8 @@ impl Fetcher {
                 })
             })
             .collect();
-        FetchPlan { id, node, sent: now, max_wait, min_bytes: self.config.min_bytes, max_bytes: room, partitions }
+        let (min_bytes, isolation) = (self.config.min_bytes, self.config.isolation);
+        FetchPlan { id, node, sent: now, max_wait, min_bytes, max_bytes: room, isolation, partitions }
     }
 
     /// Takes in what an answer says of one partition. Whether it brought anything.
@@ -669,6 +674,12 @@ impl Cursor {
         self.failures = 0;
         self.max_bytes = None;
         self.turn = turn;
+        if chunk.batches.is_empty()
+            && let Some(last) = self.buffered.back_mut()
+        {
+            // It takes no memory that would bound how many of its kind are kept.
+            return last.cover(chunk);
+        }
         self.buffered_bytes += chunk.lease.bytes();
         chunk.lease.charge(&self.held);
         self.buffered.push_back(chunk);

@@ -8,6 +8,7 @@ use kafka_protocol::messages::{BrokerId, FetchRequest};
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::IsolationLevel;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
 
 /// One Fetch request, as it was decided on.
@@ -20,6 +21,7 @@ pub(crate) struct FetchPlan {
     pub(crate) max_wait: Duration,
     pub(crate) min_bytes: i32,
     pub(crate) max_bytes: usize,
+    pub(crate) isolation: IsolationLevel,
     pub(crate) partitions: Vec<PlannedFetch>,
 }
 
@@ -70,6 +72,7 @@ impl FetchPlan {
             .with_max_wait_ms(i32::try_from(self.max_wait.as_millis()).unwrap_or(i32::MAX))
             .with_min_bytes(self.min_bytes)
             .with_max_bytes(clamp(self.max_bytes))
+            .with_isolation_level(self.isolation.wire())
             .with_session_id(0)
             .with_session_epoch(-1)
             .with_topics(topics)

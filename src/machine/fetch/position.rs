@@ -20,7 +20,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::Leader;
+use super::{IsolationLevel, Leader};
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
 use crate::retry::{Backoff, ExponentialFullJitter};
@@ -30,7 +30,7 @@ use crate::retry::{Backoff, ExponentialFullJitter};
 pub enum OffsetReset {
     /// At the oldest record.
     Earliest,
-    /// After the newest record. But a partition without a committed position that did not exist when this membership first
+    /// After the newest record that may be read: those of a transaction that is still open come after it. But a partition without a committed position that did not exist when this membership first
     /// saw its topic begins at its oldest record, and so does a topic that did not exist then: all of it was written since,
     /// some of it before the membership could discover it. (Java and librdkafka skip that, KAFKA-12478.)
     ///
@@ -82,6 +82,7 @@ pub(crate) struct ResetRequest {
 #[derive(Debug)]
 pub(crate) struct Positions {
     group: String,
+    isolation: IsolationLevel,
     backoff: ExponentialFullJitter,
     waiting: BTreeMap<TopicPartition, Waiting>,
     last_id: u64,
@@ -107,9 +108,10 @@ enum Stage {
 }
 
 impl Positions {
-    pub(crate) fn new(group: impl Into<String>, backoff: ExponentialFullJitter) -> Self {
+    pub(crate) fn new(group: impl Into<String>, isolation: IsolationLevel, backoff: ExponentialFullJitter) -> Self {
         Self {
             group: group.into(),
+            isolation,
             backoff,
             waiting: BTreeMap::new(),
             last_id: 0,
@@ -258,7 +260,10 @@ impl Positions {
         }
         let node = node?;
         self.last_id = id;
-        let request = ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(topics);
+        let request = ListOffsetsRequest::default()
+            .with_replica_id(BrokerId(-1))
+            .with_isolation_level(self.isolation.wire())
+            .with_topics(topics);
         Some(ResetRequest { id, node, request })
     }
 
@@ -378,7 +383,7 @@ mod tests {
     }
 
     fn positions(partitions: i32, policy: OffsetReset) -> Positions {
-        let mut positions = Positions::new("g", BACKOFF);
+        let mut positions = Positions::new("g", IsolationLevel::default(), BACKOFF);
         for partition in 0..partitions {
             positions.assign(tp(partition), 1, policy);
         }
@@ -456,6 +461,7 @@ mod tests {
         assert_eq!((first.node, second.node), (NodeId(0), NodeId(2)));
         let asked = &second.request.topics[0].partitions[0];
         assert_eq!((asked.timestamp, asked.current_leader_epoch), (EARLIEST, 5));
+        assert_eq!(second.request.isolation_level, 1, "an end is one that can be read up to");
         positions.handle_reset(now, second.id, &offsets(&[(2, 7, ErrorCode::NONE)]));
         let done = positions.poll_done().unwrap();
         assert_eq!((done.partition, done.offset, done.committed), (tp(2), Offset(7), None));
@@ -491,7 +497,7 @@ mod tests {
     #[test]
     fn a_leader_that_moved_is_looked_up_before_it_is_asked_again() {
         let mut now = Instant::now();
-        let mut positions = Positions::new("g", BACKOFF);
+        let mut positions = Positions::new("g", IsolationLevel::default(), BACKOFF);
         positions.reset(tp(0), 4, OffsetReset::Latest);
         assert!(positions.poll_reset(now, |_| None).is_none());
         assert_eq!(positions.poll_stale(), Some(tp(0)));

@@ -1,3 +1,5 @@
+mod isolation;
+
 use std::collections::BTreeSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -7,7 +9,7 @@ use kafka_protocol::protocol::StrBytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::batch::{BatchWriter, Closing};
+use crate::protocol::batch::{BatchWriter, Closing, EncodedBatch};
 use crate::protocol::compression::{Codec, Compression};
 use crate::record::Timestamp;
 
