@@ -188,6 +188,12 @@ impl Cluster {
         *self.0.0.closed.borrow()
     }
 
+    /// Returns once [`close`](Self::close) was called.
+    pub(crate) async fn when_closed(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.0.0.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
     /// Returns when no connection has anything queued or under way.
     pub(crate) async fn quiet(&self) {
         let opened = self.0.0.opened.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -310,6 +310,7 @@ impl Drop for Driver {
             let mut inbox = self.shared.inbox();
             inbox.closed = true;
         }
+        self.shared.ending.send_replace(true);
         // From here on nothing new is registered; what was just before is closed with the rest.
         self.take_messages(now);
         self.shared.budget.close();

@@ -23,12 +23,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
 
 use self::chunk::{Chunk, Progress, Refusal};
 use self::config::ProducerConfig;
 use self::driver::Driver;
-use self::line::Lines;
+use self::line::{Lines, Place};
 use self::table::{Slot, TopicTable};
 use crate::client::{ClientError, Cluster, deadline_in, now};
 use crate::error::WriteOutcome;
@@ -81,6 +81,7 @@ impl Producer {
             waiting: AtomicUsize::new(0),
             lines: Lines::default(),
             inbox: Mutex::default(),
+            ending: watch::Sender::new(false),
             wake: Notify::new(),
             spares: Arc::default(),
         };
@@ -196,13 +197,21 @@ impl Producer {
     /// # Cancel safety
     /// Dropping the future changes nothing; the records are sent all the same.
     pub async fn flush(&self) {
-        if let Some(flushed) = self.shared().request_flush() {
-            // A driver that ends has settled everything.
-            let _ = flushed.await;
+        // A driver that ends has settled everything.
+        let _ = self.flushed().await;
+    }
+
+    /// As [`flush`](Self::flush); false if the producer ended before.
+    pub(crate) async fn flushed(&self) -> bool {
+        match self.shared().request_flush() {
+            Flush::Nothing => true,
+            Flush::UnderWay(flushed) => flushed.await.is_ok(),
+            Flush::Ended => false,
         }
     }
 
-    /// Refuses further records, sends what waits, and ends the producer, for all its clones.
+    /// Refuses further records, sends what waits, and ends the producer, for all its clones. Sends that have not queued their
+    /// record, because its topic's partitions are not known or memory is used up, fail at once.
     ///
     /// # Errors
     /// When `timeout` was not enough: what was not acknowledged by then has failed as [`ProduceErrorKind::Closed`], and the error
@@ -239,8 +248,19 @@ impl Producer {
         if bytes > limit {
             return Err(not_written(topic, None, ProduceErrorKind::TooLarge { bytes, limit }, None));
         }
-        let deadline = deadline_in(shared.config.max_block);
         let mut place = shared.lines.stand(topic);
+        shared.unless_ending(topic, self.append_in_turn(&mut place, topic, record, bytes)).await
+    }
+
+    async fn append_in_turn(
+        &self,
+        place: &mut Place<'_>,
+        topic: &Topic,
+        record: &RecordRef<'_>,
+        bytes: usize,
+    ) -> Queued {
+        let shared = self.shared();
+        let deadline = deadline_in(shared.config.max_block);
         if tokio::time::timeout_at(deadline.into(), place.reached()).await.is_err() {
             return Err(shared.blocked(topic, "its turn", None));
         }
@@ -282,13 +302,19 @@ impl Producer {
                 Some(table) => table,
                 None => table.insert(match shared.table(topic) {
                     Some(table) => table,
-                    None => self.lookup(topic, deadline_in(shared.config.max_block)).await?,
+                    None => {
+                        let lookup = self.lookup(topic, deadline_in(shared.config.max_block));
+                        shared.unless_ending(topic, lookup).await?
+                    }
                 }),
             };
             let bytes = chunk.bytes();
             let permit = match shared.budget.try_acquire_many(bytes as u32) {
                 Ok(permit) => permit,
-                Err(_) => shared.room(topic, bytes, deadline_in(shared.config.max_block)).await?,
+                Err(_) => {
+                    let room = shared.room(topic, bytes, deadline_in(shared.config.max_block));
+                    shared.unless_ending(topic, room).await?
+                }
             };
             permit.forget();
             if shared.append_chunk(table, chunk, progress) {
@@ -318,7 +344,10 @@ impl Producer {
                         ClientError::refused(format_args!("metadata of {topic}"), code, None)
                     }
                 },
-                Err(error @ (ClientError::Closed | ClientError::Misuse { .. })) => {
+                Err(error @ ClientError::Closed) => {
+                    return Err(not_written(topic, None, ProduceErrorKind::Closed, Some(SharedError::new(error))));
+                }
+                Err(error @ ClientError::Misuse { .. }) => {
                     return Err(not_written(topic, None, ProduceErrorKind::Lookup, Some(SharedError::new(error))));
                 }
                 Err(error) => error,
@@ -387,6 +416,8 @@ struct Shared {
     waiting: AtomicUsize,
     lines: Lines,
     inbox: Mutex<Inbox>,
+    /// Whether the producer ends: nobody is to wait for room or for a topic any more.
+    ending: watch::Sender<bool>,
     wake: Notify,
     spares: Arc<Spares>,
 }
@@ -468,6 +499,24 @@ impl Shared {
     fn record_limit(&self) -> usize {
         // A batch's own header takes part in the request's limit.
         self.config.produce.max_request_bytes.min(self.config.buffer_bytes)
+    }
+
+    /// What the wait comes to, unless the producer or its client is closed meanwhile.
+    async fn unless_ending<T>(
+        &self,
+        topic: &Topic,
+        wait: impl Future<Output = Result<T, Arc<ProduceError>>>,
+    ) -> Result<T, Arc<ProduceError>> {
+        let mut ending = self.ending.subscribe();
+        tokio::select! {
+            biased;
+            _ = ending.wait_for(|ending| *ending) => Err(not_written(topic, None, ProduceErrorKind::Closed, None)),
+            () = self.cluster.when_closed() => {
+                let source = SharedError::new(ClientError::Closed);
+                Err(not_written(topic, None, ProduceErrorKind::Closed, Some(source)))
+            }
+            done = wait => done,
+        }
     }
 
     /// Waits for buffer memory.
@@ -572,11 +621,13 @@ impl Shared {
         self.wake.notify_one();
     }
 
-    /// A channel that is told when the flush is done; `None` if there is nothing to flush.
-    fn request_flush(&self) -> Option<oneshot::Receiver<()>> {
+    fn request_flush(&self) -> Flush {
         let mut inbox = self.inbox();
-        if inbox.closed || !inbox.driven {
-            return None;
+        if inbox.closed {
+            return Flush::Ended;
+        }
+        if !inbox.driven {
+            return Flush::Nothing;
         }
         let (sender, receiver) = oneshot::channel();
         inbox.next_flush += 1;
@@ -584,7 +635,7 @@ impl Shared {
         inbox.flushes.push((id, sender));
         drop(inbox);
         self.wake.notify_one();
-        Some(receiver)
+        Flush::UnderWay(receiver)
     }
 
     /// A channel that is told how many records failed by the producer's end; `None` if it has ended before.
@@ -593,6 +644,7 @@ impl Shared {
         if !inbox.driven {
             inbox.closed = true;
         }
+        self.ending.send_replace(true);
         if inbox.closed {
             self.budget.close();
             return None;
@@ -613,6 +665,16 @@ impl Shared {
         // Pushes alone happen under the lock; a panic leaves it whole.
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How a flush stands when it is asked for.
+enum Flush {
+    /// There is nothing to flush.
+    Nothing,
+    /// Told when it is done; dropped when the producer ends before.
+    UnderWay(oneshot::Receiver<()>),
+    /// The producer has ended.
+    Ended,
 }
 
 /// A record that was queued, and what the machine has to know of it.
@@ -659,6 +721,8 @@ mod tests {
     use crate::protocol::api::ApiKey;
 
     const METADATA: ApiKey = ApiKey(3);
+
+    type Calls<T> = Vec<std::pin::Pin<Box<dyn Future<Output = T> + Send>>>;
 
     fn one_topic(exchange: &Exchange) -> Act {
         match exchange.api {
@@ -714,5 +778,100 @@ mod tests {
             assert_eq!(error.outcome, WriteOutcome::NotWritten);
         }
         assert!(now() - began <= Duration::from_secs(10));
+    }
+
+    /// How long a close, and each of these, took to end.
+    async fn ended_by_close<T: Send + 'static>(producer: &Producer, calls: Calls<T>) -> (Duration, Vec<T>) {
+        let calls: Vec<_> = calls.into_iter().map(tokio::spawn).collect();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(calls.iter().all(|call| !call.is_finished()), "they wait");
+        let began = now();
+        let closer = producer.clone();
+        let closing = tokio::spawn(async move { closer.close(Duration::from_secs(30)).await });
+        let mut errors = Vec::new();
+        for call in calls {
+            errors.push(call.await.unwrap());
+        }
+        let took = now() - began;
+        let _ = closing.await.unwrap();
+        (took, errors)
+    }
+
+    /// Sends whose topic was not known waited out their time, a minute by default, for a producer that had been closed.
+    #[tokio::test(start_paused = true)]
+    async fn a_close_ends_sends_whose_topic_is_not_known() {
+        let brokers = Brokers::new();
+        brokers.at("a:1", one_topic);
+        let producer = brokers.client("a:1", |options| options).producer().build().unwrap();
+        let mut calls: Calls<Arc<ProduceError>> = Vec::new();
+        for _ in 0..3 {
+            // The first asks for the topic, the others stand in line behind it.
+            let producer = producer.clone();
+            calls.push(Box::pin(
+                async move { producer.enqueue(Record::new("missing", "x")).await.map(drop).unwrap_err() },
+            ));
+        }
+        let batches = producer.clone();
+        calls.push(Box::pin(async move {
+            let error = batches.send_batch("missing", [RecordRef::new(b"x"), RecordRef::new(b"y")]).await.unwrap_err();
+            assert_eq!(error.outcomes.len(), 2);
+            error.outcomes.into_iter().find_map(Result::err).unwrap()
+        }));
+        let (took, errors) = ended_by_close(&producer, calls).await;
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        for error in errors {
+            assert_eq!((&error.kind, error.outcome), (&ProduceErrorKind::Closed, WriteOutcome::NotWritten), "{error}");
+        }
+        let late = producer.enqueue(Record::new("missing", "x")).await.map(drop).unwrap_err();
+        assert_eq!(late.kind, ProduceErrorKind::Closed);
+    }
+
+    /// The same where brokers are silent: about a partition that is not known yet, and about what fills the memory.
+    #[tokio::test(start_paused = true)]
+    async fn a_close_ends_sends_that_wait_for_a_partition_or_for_memory() {
+        let brokers = Brokers::new();
+        let metadata_asked = AtomicUsize::new(0);
+        brokers.at("a:1", move |exchange: &Exchange| match exchange.api {
+            METADATA if metadata_asked.fetch_add(1, Ordering::Relaxed) == 0 => one_topic(exchange),
+            ApiKey(18) => Act::Usual,
+            _ => Act::Silence,
+        });
+        let options = brokers.client("a:1", |options| options).producer();
+        let options = options.max_request_bytes(64 << 10).batch_bytes(64 << 10).buffer_bytes(64 << 10);
+        let producer = options.build().unwrap();
+        let full = producer.enqueue(Record::new("t", vec![0; 60 << 10])).await.unwrap();
+        let mut calls: Calls<Arc<ProduceError>> = Vec::new();
+        let one = producer.clone();
+        calls.push(Box::pin(async move {
+            one.enqueue(Record::new("t", "x").with_partition(9)).await.map(drop).unwrap_err()
+        }));
+        let batch = producer.clone();
+        calls.push(Box::pin(async move {
+            let value = vec![0; 30 << 10];
+            let error = batch.send_batch("t", [RecordRef::new(&value)]).await.unwrap_err();
+            error.outcomes.into_iter().find_map(Result::err).unwrap()
+        }));
+        let (took, errors) = ended_by_close(&producer, calls).await;
+        assert!(took < Duration::from_millis(100), "{took:?}");
+        for error in errors {
+            assert_eq!((&error.kind, error.outcome), (&ProduceErrorKind::Closed, WriteOutcome::NotWritten), "{error}");
+        }
+        assert!(full.await.is_err(), "it is given up at the end of the close's own time");
+    }
+
+    /// A client that was closed looked as if trying again could help.
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_client_is_told_as_closed() {
+        let brokers = Brokers::new();
+        brokers.at("a:1", one_topic);
+        let client = brokers.client("a:1", |options| options);
+        let producer = client.producer().build().unwrap();
+        let waiting = producer.clone();
+        let waiting = tokio::spawn(async move { waiting.enqueue(Record::new("missing", "x")).await.map(drop) });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        client.close(Duration::ZERO).await.unwrap();
+        let error = waiting.await.unwrap().unwrap_err();
+        assert_eq!(error.kind, ProduceErrorKind::Closed, "{error}");
+        assert!(!error.is_retriable());
     }
 }

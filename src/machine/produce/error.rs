@@ -81,7 +81,7 @@ pub enum ProduceErrorKind {
     /// It cannot be written in a batch.
     #[error("record cannot be encoded")]
     Encode,
-    /// The producer was closed before it was acknowledged.
+    /// The producer, or its client, was closed before it was acknowledged.
     #[error("producer is closed")]
     Closed,
 }
