@@ -49,6 +49,8 @@ enum Flaw {
     RefusesTopicsThatExist,
     InventsTopics,
     InventsCommittedOffsets,
+    FlushesAtOnce,
+    FlushesAfterItsEnd,
     StaysOpen,
 }
 
@@ -118,6 +120,8 @@ async fn every_flaw_is_found() {
             RefusesTopicsThatExist by topics_are_created_once;
             InventsTopics by topics_are_created_once;
             InventsCommittedOffsets by offsets_are_read_back;
+            FlushesAtOnce by flush_waits_and_fails_once_closed;
+            FlushesAfterItsEnd by flush_waits_and_fails_once_closed;
             StaysOpen by closed_adapter_refuses;
         }
     });
@@ -236,17 +240,24 @@ impl Publisher for BrokenPublisher {
             if self.flaw == Flaw::DelaysEveryOtherCall && self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
+            if self.flaw == Flaw::FlushesAtOnce {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
             let published = self.inner.publish(records.clone()).await;
             match (published, self.flaw) {
                 (Err(_), Flaw::PublishesAgainAfterALostAnswer) => self.inner.publish(records).await,
-                (Err(error), Flaw::CallsEveryFailureTransient) => Err(made_transient(error)),
+                (Err(error), Flaw::CallsEveryFailureTransient) => Err(retold(error, true)),
                 (published, _) => published,
             }
         })
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
-        self.inner.flush()
+        match self.flaw {
+            Flaw::FlushesAtOnce => Box::pin(async { Ok(()) }),
+            Flaw::FlushesAfterItsEnd => Box::pin(async { self.inner.flush().await.or(Ok(())) }),
+            _ => self.inner.flush(),
+        }
     }
 }
 
@@ -271,10 +282,10 @@ fn spoil(record: &mut Record, flaw: Flaw) {
     }
 }
 
-fn made_transient(error: PublishError) -> PublishError {
+fn retold(error: PublishError, retryable: bool) -> PublishError {
     let outcomes = error.outcomes.into_iter().map(|outcome| {
         outcome.map_err(|failure| {
-            Arc::new(kafka_harbor::adapter::RecordFailure::new(failure.outcome, true, failure.to_string()))
+            Arc::new(kafka_harbor::adapter::RecordFailure::new(failure.outcome, retryable, failure.to_string()))
         })
     });
     PublishError::new(outcomes.collect(), error.attempts)

@@ -38,8 +38,11 @@ pub trait Publisher: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until everything handed over is acknowledged or failed.
     ///
+    /// # Cancel safety
+    /// The future may be dropped at any time.
+    ///
     /// # Errors
-    /// When the adapter is closed before.
+    /// [`Closed`](crate::adapter::AdapterErrorKind::Closed) when the adapter is closed before, or was when it was called.
     fn flush(&self) -> BoxFuture<'_, Result<(), AdapterError>>;
 }
 

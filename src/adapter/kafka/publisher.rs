@@ -86,8 +86,10 @@ impl Publisher for KafkaPublisher {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
         Box::pin(async move {
-            self.producer.flush().await;
-            Ok(())
+            if self.producer.flushed().await {
+                return Ok(());
+            }
+            Err(AdapterError::new(NAME, AdapterErrorKind::Closed, "flush: the adapter is closed"))
         })
     }
 }

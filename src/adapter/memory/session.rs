@@ -37,6 +37,9 @@ impl Session {
 
     /// Waits until nothing is being published; `false` if the adapter closed before.
     pub(super) async fn published(&self) -> bool {
+        if *self.stage.borrow() == Stage::Closed {
+            return false;
+        }
         let mut publishing = self.publishing.subscribe();
         tokio::select! {
             biased;

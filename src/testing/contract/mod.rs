@@ -40,9 +40,9 @@ pub use groups::{
     unsettled_records_come_again,
 };
 pub use publishing::{
-    bytes_are_faithful, calls_keep_their_order, headers_are_bytes_repeat_and_may_be_null, large_records_pass,
-    lost_answer_makes_no_duplicate, one_refused_record_is_told_from_the_others, order_holds_within_a_partition,
-    tombstone_is_not_empty,
+    bytes_are_faithful, calls_keep_their_order, flush_waits_and_fails_once_closed,
+    headers_are_bytes_repeat_and_may_be_null, large_records_pass, lost_answer_makes_no_duplicate,
+    one_refused_record_is_told_from_the_others, order_holds_within_a_partition, tombstone_is_not_empty,
 };
 pub use reading::{
     batches_continue_each_other, partitions_come_independently, pause_ends_with_the_membership,
@@ -98,6 +98,7 @@ macro_rules! adapter_contract {
             large_records_pass
             one_refused_record_is_told_from_the_others
             lost_answer_makes_no_duplicate
+            flush_waits_and_fails_once_closed
             closed_adapter_refuses
         }
     };

@@ -3,10 +3,11 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use crate::adapter::{Acknowledged, Adapter, Publisher, PublisherOptions};
+use crate::adapter::{Acknowledged, Adapter, AdapterErrorKind, Publisher, PublisherOptions};
 use crate::error::WriteOutcome;
 use crate::record::{Header, Offset, Record, Timestamp};
 use crate::testing::contract::Fixture;
@@ -190,6 +191,41 @@ pub async fn one_refused_record_is_told_from_the_others(fixture: &dyn Fixture) {
     assert_eq!(reader.during_quiet().await, []);
 }
 
+/// A flush ends when what was handed over is settled, and fails once the adapter is closed.
+///
+/// # Panics
+/// When the adapter does otherwise.
+///
+/// # Cancel safety
+/// Dropping the future leaves the check's topic behind.
+pub async fn flush_waits_and_fails_once_closed(fixture: &dyn Fixture) {
+    let adapter = connected(fixture).await;
+    let topic = new_topic(fixture, &adapter, 1).await;
+    let publisher = adapter.publisher(PublisherOptions::default()).expect("a publisher");
+    let unused = adapter.publisher(PublisherOptions::default()).expect("a publisher");
+    within(fixture, "flushing", unused.flush()).await.expect("nothing to wait for");
+    let publish = |value: &str| publisher.publish(vec![Record::new(topic.as_str(), value.to_owned())]);
+    within(fixture, "publishing", publish("first")).await.expect("acknowledged");
+
+    // The topic is known, so that one poll hands the record over.
+    let mut under_way = publish("second");
+    let settled = match poll_fn(|cx| Poll::Ready(under_way.as_mut().poll(cx))).await {
+        Poll::Ready(settled) => settled,
+        Poll::Pending => {
+            within(fixture, "flushing", publisher.flush()).await.expect("flushed");
+            let settled = tokio::time::timeout(SETTLED, under_way).await;
+            settled.expect("what was handed over is settled when a flush has ended")
+        }
+    };
+    settled.expect("acknowledged");
+
+    within(fixture, "closing", adapter.close(fixture.patience())).await.expect("closed");
+    for publisher in [&publisher, &unused] {
+        let flushed = within(fixture, "flushing", publisher.flush()).await;
+        assert_eq!(flushed.expect_err("closed").kind, AdapterErrorKind::Closed);
+    }
+}
+
 /// A publish whose answer is lost is tried again, and written once. Needs [`Fixture::lose_next_answer`].
 ///
 /// # Panics
@@ -234,3 +270,6 @@ pub(super) fn counted(topic: &str, partition: i32, range: std::ops::Range<usize>
 pub(super) fn numbers(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|n| n.to_string()).collect()
 }
+
+/// How long a publish that is settled may take to be told so.
+const SETTLED: Duration = Duration::from_secs(1);
