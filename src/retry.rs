@@ -49,6 +49,18 @@ impl Default for RetryPolicy {
     }
 }
 
+#[cfg(feature = "harbor")]
+impl RetryPolicy {
+    /// The wait after the `failures`-th failure in a row. A backoff that panics gives way to the default one.
+    pub(crate) fn wait(&self, failures: u32, random: f64) -> Duration {
+        let delay = || self.backoff.delay(failures, random);
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(delay)).unwrap_or_else(|_| {
+            tracing::error!("a backoff panicked; the default one is used");
+            ExponentialFullJitter::default().delay(failures, random)
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
 use kafka_harbor::adapter::*;
 use kafka_harbor::clock::TokioClock;
-use kafka_harbor::harbor::{ConsumerStatus, Context, Failure, Harbor, Text};
+use kafka_harbor::harbor::{ConsumerStatus, Context, Failure, Harbor, HarborError, HarborStatus, Text};
+use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::protocol::batch::{BatchWriter, Closing, ReadOptions, batches};
 use kafka_harbor::protocol::compression::Compression;
@@ -28,7 +30,18 @@ struct Scripted {
     memory: Arc<MemoryAdapter>,
     events: Arc<Mutex<Option<mpsc::UnboundedReceiver<Said>>>>,
     handle: Arc<Notes>,
-    publisher_panics: bool,
+    panics: Panics,
+    connects: Arc<AtomicU32>,
+}
+
+/// Where the adapter panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Panics {
+    Nowhere,
+    Publishing,
+    /// Three times: when it is called, at once and later when its future is polled.
+    Connecting,
+    Closing,
 }
 
 /// What the membership says next.
@@ -89,14 +102,33 @@ impl Publisher for Panicking {
 }
 
 impl Adapter for Scripted {
-    pass_on!(memory: capabilities connect close create_topics describe_topics watermarks committed);
+    pass_on!(memory: capabilities create_topics describe_topics watermarks committed);
 
     fn name(&self) -> &'static str {
         "scripted"
     }
 
+    fn connect(&self) -> BoxFuture<'_, Result<(), AdapterError>> {
+        let calls = self.connects.fetch_add(1, Ordering::Relaxed);
+        if self.panics != Panics::Connecting || calls > 2 {
+            return self.memory.connect();
+        }
+        assert!(calls > 0, "no way to connect");
+        Box::pin(async move {
+            if calls > 1 {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            panic!("no way to connect")
+        })
+    }
+
+    fn close(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>> {
+        assert!(self.panics != Panics::Closing, "no way to close");
+        self.memory.close(timeout)
+    }
+
     fn publisher(&self, options: PublisherOptions) -> Result<Arc<dyn Publisher>, AdapterError> {
-        if self.publisher_panics { Ok(Arc::new(Panicking)) } else { self.memory.publisher(options) }
+        if self.panics == Panics::Publishing { Ok(Arc::new(Panicking)) } else { self.memory.publisher(options) }
     }
 
     fn join(&self, _options: JoinOptions) -> BoxFuture<'_, Result<Membership, AdapterError>> {
@@ -115,7 +147,7 @@ struct Rig {
 }
 
 impl Rig {
-    fn new(publisher_panics: bool) -> Self {
+    fn new(panics: Panics) -> Self {
         let broker = MemoryBroker::new();
         broker.create_topic("orders", 1).unwrap();
         broker.create_topic("again", 1).unwrap();
@@ -125,7 +157,8 @@ impl Rig {
             memory: Arc::new(MemoryAdapter::new(&broker)),
             events: Arc::new(Mutex::new(Some(events))),
             handle: handle.clone(),
-            publisher_panics,
+            panics,
+            connects: Arc::default(),
         };
         let told = Told::default();
         let harbor = Harbor::builder("orders-service", adapter)
@@ -171,7 +204,7 @@ fn assigned() -> Assigned {
 /// been, and what came while the service was down after that was passed over.
 #[tokio::test(start_paused = true)]
 async fn a_log_that_goes_back_is_committed_from_where_it_begins_again() {
-    let rig = Rig::new(false);
+    let rig = Rig::new(Panics::Nowhere);
     let seen = Seen::default();
     let consumer = start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", {
         let seen = seen.clone();
@@ -210,7 +243,7 @@ async fn a_log_that_goes_back_is_committed_from_where_it_begins_again() {
 /// A partition that is lost may be another member's already, which handles the same record.
 #[tokio::test(start_paused = true)]
 async fn what_is_lost_is_cut_off_at_once_and_nothing_of_it_is_settled() {
-    let rig = Rig::new(false);
+    let rig = Rig::new(Panics::Nowhere);
     let seen = Seen::default();
     let consumer = start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", {
         let seen = seen.clone();
@@ -237,7 +270,7 @@ async fn what_is_lost_is_cut_off_at_once_and_nothing_of_it_is_settled() {
 /// The consumer's task was gone, its status said "running", and stopping it waited for ever.
 #[tokio::test(start_paused = true)]
 async fn an_adapter_that_panics_stops_the_consumer_loudly() {
-    let rig = Rig::new(false);
+    let rig = Rig::new(Panics::Nowhere);
     let consumer = start(
         rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", async |_: String| Ok::<_, Failure>(())),
     )
@@ -255,7 +288,7 @@ async fn an_adapter_that_panics_stops_the_consumer_loudly() {
 /// The hop was never answered: its partition committed nothing more, and nobody was told.
 #[tokio::test(start_paused = true)]
 async fn a_publisher_that_panics_stops_the_consumer_loudly() {
-    let rig = Rig::new(true);
+    let rig = Rig::new(Panics::Publishing);
     let consumer =
         start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", async |_: String| fails())).await;
     rig.assign(0);
@@ -267,7 +300,7 @@ async fn a_publisher_that_panics_stops_the_consumer_loudly() {
 /// A shutdown waited the thirty seconds of the crash that came before it, whatever its own time was.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_has_its_own_time_also_after_a_crash() {
-    let rig = Rig::new(false);
+    let rig = Rig::new(Panics::Nowhere);
     let consumer = start(rig.harbor.consumer(GROUP).auto_create_topics(true).subscribe("orders", async |_: String| {
         std::future::pending::<()>().await;
         Ok::<_, Failure>(())
@@ -290,7 +323,7 @@ async fn a_shutdown_has_its_own_time_also_after_a_crash() {
 /// if nothing had been there.
 #[tokio::test(start_paused = true)]
 async fn a_redrive_that_is_assigned_nothing_yet_waits_for_its_part() {
-    let rig = Rig::new(false);
+    let rig = Rig::new(Panics::Nowhere);
     let run = tokio::spawn(rig.harbor.redrive("orders").to("again").idle_timeout("5s").run());
     rig.event(Event::Assigned(Vec::new()));
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -298,4 +331,49 @@ async fn a_redrive_that_is_assigned_nothing_yet_waits_for_its_part() {
     rig.assign(0);
     rig.batch(0, &["tea"]);
     assert_eq!(within("the redrive", run).await.unwrap().unwrap().reprocessed, 1);
+}
+
+/// The attempt was gone and the harbor "connecting" for ever, with all who waited for it.
+#[tokio::test(start_paused = true)]
+async fn an_adapter_that_panics_as_it_connects_is_an_error_for_all_who_wait() {
+    let rig = Rig::new(Panics::Connecting);
+    for _ in 0..3 {
+        let both = async { tokio::join!(rig.harbor.connect(), rig.harbor.connect()) };
+        let (one, other) = within("connecting", both).await;
+        for error in [one.unwrap_err(), other.unwrap_err()] {
+            let HarborError::Adapter(error) = error else { panic!("{error:?}") };
+            assert_eq!(error.kind, AdapterErrorKind::Panicked);
+            assert_eq!(error.to_string(), "scripted: connecting panicked: no way to connect");
+        }
+        assert_eq!(rig.harbor.status(), HarborStatus::Idle);
+    }
+    assert_eq!(rig.told.all(), ["error adapter ADAPTER"; 3]);
+    within("connecting", rig.harbor.connect()).await.unwrap();
+    within("shutdown", rig.harbor.shutdown(Duration::from_secs(1))).await.unwrap();
+}
+
+/// The shutdown, and all who waited for it, never ended.
+#[tokio::test(start_paused = true)]
+async fn an_adapter_that_panics_as_it_closes_is_closed_all_the_same() {
+    let rig = Rig::new(Panics::Closing);
+    rig.harbor.connect().await.unwrap();
+    let error = within("shutdown", rig.harbor.shutdown(Duration::from_secs(1))).await.unwrap_err();
+    let HarborError::Adapter(error) = error else { panic!("{error:?}") };
+    assert_eq!(error.kind, AdapterErrorKind::Panicked);
+    assert_eq!(rig.harbor.status(), HarborStatus::Closed);
+}
+
+/// The harbor was "connecting" for ever, with nobody at it.
+#[test]
+fn an_attempt_that_ends_with_its_runtime_is_made_anew_on_another() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let broker = MemoryBroker::new();
+    broker.fault(Fault::new(Operation::Connect, Effect::Hang));
+    let harbor = Harbor::builder("orders-service", MemoryAdapter::new(&broker)).build().unwrap();
+    let first = runtime();
+    let gave_up = first.block_on(async { tokio::time::timeout(Duration::from_secs(1), harbor.connect()).await });
+    assert!(gave_up.is_err());
+    drop(first);
+    assert_eq!(harbor.status(), HarborStatus::Idle);
+    runtime().block_on(within("connecting", harbor.connect())).unwrap();
 }

@@ -39,6 +39,8 @@ pub enum AdapterErrorKind {
     TopicMissing(Topic),
     /// The membership is over: fenced, or expelled for good.
     Fenced,
+    /// The adapter panicked: a fault of its own. The call may have been carried out.
+    Panicked,
     /// No failure: the group runs another assignor than what was offered first, and the membership goes on with that one.
     OtherAssignor {
         /// What was offered first.

@@ -9,6 +9,7 @@ use crate::harbor::core::Core;
 use crate::harbor::duration::IntoPeriod;
 use crate::harbor::error::{ConfigError, HarborError, Problems};
 use crate::harbor::failure::{Classifiers, Classify, Failure, TextForm};
+use crate::harbor::guard;
 use crate::harbor::handler::Handler;
 use crate::harbor::lifecycle::{ConsumerStatus, Ending, Lifecycle};
 use crate::harbor::pipeline::{Limits, Parts, Pipeline, RetryIf, Setup, Subscriber, Subscription};
@@ -149,7 +150,7 @@ impl ConsumerInner {
         let mut options = JoinOptions::new(&*self.setup.group, self.setup.topology.subscriptions(self.originals_start));
         options.revocation_timeout = self.setup.limits.max_processing_time;
         options.interop_node = self.interop_node;
-        Ok(adapter.join(options).await?)
+        Ok(guard::port(adapter, "joining", |adapter| adapter.join(options)).await?)
     }
 
     async fn run(&self, membership: Membership) {
@@ -476,7 +477,12 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         }
         let levels = u32::try_from(self.delays.len()).unwrap_or(u32::MAX);
         let (topics, subscribers): (Vec<_>, Vec<_>) = self.subscriptions.into_iter().unzip();
-        let plans = topics.into_iter().map(|topic| Plan::new(topic, levels, self.dead_letters, &self.naming)).collect();
+        let plans = topics.into_iter().filter_map(|topic| {
+            let planned = guard::call(|| Plan::new(topic.clone(), levels, self.dead_letters, &self.naming));
+            let why = |panic| format!("its retry and dead-letter topics cannot be named: {panic}");
+            planned.map_err(|panic| problems.add(format!("topics[{topic}]"), why(panic))).ok()
+        });
+        let plans = plans.collect();
         let topology = match Topology::new(plans, self.delays, NameRules::of_adapter(name)) {
             Ok(topology) => Some(topology),
             Err(error) => {

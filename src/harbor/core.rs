@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::adapter::{Adapter, AdapterError};
+use crate::adapter::{Adapter, AdapterError, AdapterErrorKind};
 use crate::clock::Clock;
 use crate::harbor::error::{HarborError, code};
+use crate::harbor::guard;
 use crate::harbor::headers::Stamper;
 use crate::harbor::lag::{self, SingleFlight};
 use crate::harbor::lifecycle::Ending;
@@ -145,7 +146,7 @@ impl Core {
     /// Dropping the future does not end the attempt.
     ///
     /// # Errors
-    /// What the adapter said, or [`HarborError::Closed`].
+    /// What the adapter said, or that it panicked; [`HarborError::Closed`].
     pub(crate) async fn connect(self: &Arc<Self>) -> Result<(), HarborError> {
         let mut state = self.state.subscribe();
         self.state.send_if_modified(|state| {
@@ -167,22 +168,14 @@ impl Core {
     }
 
     async fn attempt(self: Arc<Self>) {
-        let result = self.adapter.connect().await.map_err(Arc::new);
-        let in_time = self.state.send_if_modified(|state| {
-            let in_time = matches!(state, State::Connecting);
-            if in_time {
-                *state = match &result {
-                    Ok(()) => State::Connected,
-                    Err(error) => State::Idle(Some(error.clone())),
-                };
-            }
-            in_time
-        });
+        let attempt = Attempt(Some(self.clone()));
+        let result = guard::port(&*self.adapter, "connecting", |adapter| adapter.connect()).await.map_err(Arc::new);
+        let in_time = attempt.came_to(&result);
         match result {
             Ok(()) if in_time => self.observers.connected(&Connected { adapter: self.adapter.name() }),
             // A shutdown did not wait for it: what it opened is let go.
             Ok(()) => {
-                if let Err(error) = self.adapter.close(SHORTEST_CLOSE).await {
+                if let Err(error) = self.close_adapter(SHORTEST_CLOSE).await {
                     tracing::warn!(%error, "a connection that came too late was not closed in order");
                 }
             }
@@ -209,7 +202,26 @@ impl Core {
         }
     }
 
+    /// An attempt to connect is over. Tells whether that was still waited for.
+    fn attempted(&self, result: &Result<(), Arc<AdapterError>>) -> bool {
+        self.state.send_if_modified(|state| {
+            let in_time = matches!(state, State::Connecting);
+            if in_time {
+                *state = match result {
+                    Ok(()) => State::Connected,
+                    Err(error) => State::Idle(Some(error.clone())),
+                };
+            }
+            in_time
+        })
+    }
+
+    async fn close_adapter(&self, timeout: Duration) -> Result<(), AdapterError> {
+        guard::port(&*self.adapter, "closing", |adapter| adapter.close(timeout)).await
+    }
+
     async fn close(self: Arc<Self>, was: HarborStatus, timeout: Duration) {
+        let closing = Closing(self.clone());
         let deadline = Instant::now() + timeout;
         self.set_signals(None);
         let consumers = self.consumers.consumers();
@@ -229,7 +241,7 @@ impl Core {
         }
         if matches!(was, HarborStatus::Connecting | HarborStatus::Connected) {
             let left = deadline.saturating_duration_since(Instant::now()).max(SHORTEST_CLOSE);
-            if let Err(error) = self.adapter.close(left).await {
+            if let Err(error) = self.close_adapter(left).await {
                 self.report_adapter(&error);
                 ending.leaving.get_or_insert_with(|| Arc::new(error));
             }
@@ -237,7 +249,7 @@ impl Core {
         if was == HarborStatus::Connected {
             self.observers.disconnected(&Disconnected { adapter: self.adapter.name() });
         }
-        self.state.send_replace(State::Closed(ending));
+        closing.came_to(ending);
     }
 
     /// Something went wrong between us and the broker.
@@ -256,6 +268,46 @@ impl fmt::Debug for Core {
             .field("adapter", &self.adapter)
             .field("status", &self.status())
             .finish_non_exhaustive()
+    }
+}
+
+/// An attempt to connect. One that ends with its runtime would leave the harbor connecting for ever.
+struct Attempt(Option<Arc<Core>>);
+
+impl Attempt {
+    fn came_to(mut self, result: &Result<(), Arc<AdapterError>>) -> bool {
+        self.0.take().is_some_and(|core| core.attempted(result))
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.take() {
+            let what = "connecting: its runtime ended first";
+            let error = AdapterError::new(core.adapter.name(), AdapterErrorKind::Unavailable, what);
+            core.attempted(&Err(Arc::new(error)));
+        }
+    }
+}
+
+/// A shutdown under way. One that ends with its runtime would leave the harbor closing for ever.
+struct Closing(Arc<Core>);
+
+impl Closing {
+    fn came_to(self, ending: Ending) {
+        self.0.state.send_replace(State::Closed(ending));
+    }
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.state.send_if_modified(|state| {
+            let unfinished = !matches!(state, State::Closed(_));
+            if unfinished {
+                *state = State::Closed(Ending::default());
+            }
+            unfinished
+        });
     }
 }
 

@@ -2,13 +2,12 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 
-use crate::harbor::text;
+use crate::harbor::{guard, text};
 
 /// Where a record's correlation id comes from if it has none: the application's callback, else a UUID v4.
 #[derive(Clone, Default)]
@@ -26,10 +25,7 @@ impl CorrelationIds {
     pub(crate) fn mint(&self) -> Bytes {
         let given = self.0.as_ref().and_then(|callback| {
             // An id is no reason to lose a record: a callback that panics has none to give.
-            catch_unwind(AssertUnwindSafe(|| callback())).unwrap_or_else(|_| {
-                tracing::error!("the correlation id callback panicked; a UUID is used");
-                None
-            })
+            guard::call_or("the correlation id callback", None, || callback())
         });
         given.filter(|id| !text::is_blank(id)).unwrap_or_else(uuid_v4).into()
     }

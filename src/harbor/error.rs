@@ -8,6 +8,7 @@ use crate::adapter::{AdapterError, AdapterErrorKind, PublishError};
 use crate::error::{BoxError, WriteOutcome};
 use crate::harbor::duration::{IntoPeriod, Period};
 use crate::harbor::failure::{Failure, TextForm};
+use crate::harbor::guard;
 use crate::observe::ErrorInfo;
 use crate::record::Topic;
 
@@ -125,7 +126,7 @@ impl HarborError {
 
     /// Its text for an event, bounded as a header's.
     pub(crate) fn text(&self) -> String {
-        TextForm::Bytes.bounded(self.to_string())
+        TextForm::Bytes.bounded(guard::text(self))
     }
 
     /// The name that the Node package gives the error, for texts that both write.

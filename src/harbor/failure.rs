@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::adapter::{AdapterError, PublishError};
 use crate::error::BoxError;
 use crate::harbor::error::{HarborError, SerializationError, code};
+use crate::harbor::guard::{self, Panic, Shown};
 use crate::observe::ErrorInfo;
 
 /// Why a delivery failed.
@@ -134,7 +135,7 @@ impl Failure {
             if let Some(inner) = error.downcast_ref::<Self>() {
                 return inner.downcast_ref();
             }
-            next = error.source();
+            next = source_of(error);
         }
         None
     }
@@ -147,14 +148,9 @@ impl Failure {
         })
     }
 
-    /// A callback that panicked, with what it panicked with.
-    pub(crate) fn panicked(payload: &(dyn std::any::Any + Send)) -> Self {
-        let message = payload
-            .downcast_ref::<&'static str>()
-            .copied()
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("a value that is no text");
-        Self::new(message.to_owned()).marked(|marks| {
+    /// A callback that panicked.
+    pub(crate) fn panicked(panic: &Panic) -> Self {
+        Self::new(panic.to_string()).marked(|marks| {
             marks.name = Some("Panic".into());
             marks.code = Some(code::PANIC.into());
         })
@@ -198,12 +194,12 @@ impl Failure {
         let mut next = self.source();
         // What does not fit is cut anyway.
         while let Some(error) = next.filter(|_| text.len() <= MAX_ERROR_TEXT) {
-            let message = error.to_string();
+            let message = guard::text(error);
             if !message.is_empty() && !text.contains(&message) {
                 text.push_str(": ");
                 text.push_str(&message);
             }
-            next = error.source();
+            next = source_of(error);
         }
         text
     }
@@ -242,7 +238,7 @@ impl Failure {
             }
             classifiers.0.iter().filter_map(|known| (known.of_error)(error)).for_each(|said| facts.fill(said));
             facts.fill(Facts::of_own(error));
-            next = error.source();
+            next = source_of(error);
         }
         facts
     }
@@ -250,7 +246,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self.cause(), f)
+        fmt::Display::fmt(&Shown(self.cause()), f)
     }
 }
 
@@ -260,7 +256,7 @@ impl fmt::Debug for Failure {
             .field("name", &self.name())
             .field("code", &self.code())
             .field("retryable", &self.says_retryable())
-            .field("cause", &self.cause())
+            .field("cause", &Shown(self.cause()))
             .finish()
     }
 }
@@ -268,7 +264,7 @@ impl fmt::Debug for Failure {
 impl Error for Failure {
     // The failure speaks for its cause (`Display` is the cause's), so the chain goes on beneath it.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause().source()
+        source_of(self.cause())
     }
 }
 
@@ -345,7 +341,7 @@ impl IntoFailure<kind::Anyhow> for anyhow::Error {
 }
 
 /// What an error type of the application says of itself. Told to a consumer by its `classify` option, it is believed
-/// wherever such an error stands in a failure's source chain.
+/// wherever such an error stands in a failure's source chain. A method that panics has said nothing.
 ///
 /// ```
 /// use kafka_harbor::harbor::Classify;
@@ -479,7 +475,11 @@ impl Facts {
     }
 
     fn of_classified<E: Classify>(error: &E) -> Self {
-        Self { retryable: error.retryable(), name: Some(error.name()), code: error.code() }
+        Self {
+            retryable: guard::call_or("Classify::retryable", None, || error.retryable()),
+            name: guard::call_or("Classify::name", None, || Some(error.name())),
+            code: guard::call_or("Classify::code", None, || error.code()),
+        }
     }
 
     /// What the harbor's own errors say. They leave the name to the error that the handler returned.
@@ -508,6 +508,11 @@ impl Facts {
 #[error("the handler was still at work after {after:?}")]
 struct ProcessingTimeout {
     after: Duration,
+}
+
+/// The error beneath; none where it panics when it is asked.
+fn source_of<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    guard::call_or("Error::source", None, || error.source())
 }
 
 /// The type's name without its path and parameters; a box or an `Arc` around it does not count.

@@ -55,6 +55,7 @@ mod error;
 mod failure;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod guard;
 mod handler;
 mod headers;
 mod health;
@@ -103,6 +104,7 @@ pub use signals::SignalHandlers;
 use self::core::Core;
 use correlation::CorrelationIds;
 use error::Problems;
+use guard::GuardedClock;
 use headers::Stamper;
 
 /// One service's way to a broker: it makes consumers and producers, connects at the first need, and shuts all of it
@@ -276,7 +278,8 @@ impl<S: Send + Sync + 'static> HarborBuilder<S> {
         problems.finish()?;
         let stamper = Stamper::new(self.names, &self.client_id, self.correlation);
         let observers = Observers::new(self.observers);
-        let core = Core::new(self.client_id.into(), self.adapter, stamper, self.clock, observers, self.produce_retry);
+        let clock = Arc::new(GuardedClock::new(self.clock));
+        let core = Core::new(self.client_id.into(), self.adapter, stamper, clock, observers, self.produce_retry);
         Ok(Harbor { core: Arc::new(core), serializer: Arc::new(self.serializer) })
     }
 }

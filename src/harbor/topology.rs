@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::adapter::{Start, TopicSubscription};
 use crate::harbor::error::{ConfigError, Problems};
+use crate::harbor::guard;
 use crate::harbor::headers::RetryBlock;
 use crate::record::{Timestamp, Topic};
 
@@ -63,7 +64,9 @@ impl Default for TopicNaming {
 
 impl fmt::Debug for TopicNaming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.retry_topic("*", 1), self.dead_letter_topic("*"))
+        let retry = guard::call_or("the name of a retry topic", "?".into(), || self.retry_topic("*", 1));
+        let dead_letter = guard::call_or("the name of a dead-letter topic", "?".into(), || self.dead_letter_topic("*"));
+        write!(f, "{retry}, {dead_letter}")
     }
 }
 

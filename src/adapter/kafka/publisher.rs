@@ -26,8 +26,8 @@ impl KafkaPublisher {
     pub(super) fn new(client: &Client, settings: &KafkaSettings, retry: &RetryPolicy) -> Result<Self, AdapterError> {
         let attempts = retry.attempts.max(1);
         // The ceilings of the first wait and of the last; the producer doubles in between.
-        let first = retry.backoff.delay(1, 1.0).clamp(SHORTEST_WAIT, LONGEST_WAIT);
-        let last = retry.backoff.delay(attempts, 1.0).clamp(first, LONGEST_WAIT);
+        let first = retry.wait(1, 1.0).clamp(SHORTEST_WAIT, LONGEST_WAIT);
+        let last = retry.wait(attempts, 1.0).clamp(first, LONGEST_WAIT);
         let builder = settings.producer(client, attempts).retry_backoff(first, last);
         let producer = builder.build().map_err(|error| {
             AdapterError::new(NAME, AdapterErrorKind::Unsupported, format_args!("publisher: {error}"))

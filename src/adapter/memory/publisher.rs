@@ -261,7 +261,7 @@ impl Inner {
 
     /// Waits before another try; `false` if there is to be none because the adapter closed.
     async fn pause_before_retry(&self, failures: u32) -> bool {
-        let delay: Duration = self.retry.backoff.delay(failures, random());
+        let delay: Duration = self.retry.wait(failures, random());
         tokio::select! {
             biased;
             () = self.session.closed() => false,

@@ -121,8 +121,8 @@ fn the_harbors_own_errors_speak_for_themselves() {
 fn timeouts_and_panics_walk_the_ladder() {
     let failure = Failure::timed_out(Duration::from_secs(300));
     assert_eq!((failure.code(), failure.is_retryable()), (Some(code::PROCESSING_TIMEOUT), true));
-    let payload = std::panic::catch_unwind(|| panic!("no stock of {}", 5)).unwrap_err();
-    let failure = Failure::panicked(&*payload);
+    let panic = guard::call(|| panic!("no stock of {}", 5)).unwrap_err();
+    let failure = Failure::panicked(&panic);
     assert_eq!((failure.code(), failure.is_retryable()), (Some(code::PANIC), true));
     assert_eq!(failure.last_error(TextForm::Bytes), "Panic: no stock of 5");
 }

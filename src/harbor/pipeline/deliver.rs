@@ -58,11 +58,11 @@ where
         let ended = {
             let cancel = &*cancel;
             let context = || Context::new(&lane.source, delivery.batch, record, attempt, block.clone(), cancel);
-            let work = pin!(async {
+            let work = pin!(Some(async {
                 // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
                 let payload = read(&*self.deserializer, &plan.topic, record.value, &setup.classifiers).await?;
                 self.handler.call(payload, context).await
-            });
+            }));
             runner.run(&lane.gate, cancel, &span, work).await
         };
         worker.renew_signal();

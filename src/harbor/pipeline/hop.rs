@@ -1,7 +1,6 @@
 //! What is done with a record whose delivery failed.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,6 +11,7 @@ use tokio::time::Instant;
 use crate::adapter::BoxFuture;
 use crate::harbor::error::HarborError;
 use crate::harbor::failure::Failure;
+use crate::harbor::guard;
 use crate::harbor::headers::{Hop, LadderHeaders, RetryBlock};
 use crate::harbor::pipeline::lane::Lane;
 use crate::harbor::pipeline::note::{Halt, Moved, Note, Settled, Stop};
@@ -136,9 +136,9 @@ impl Worker {
     /// What the consumer's predicate says of a failure.
     fn retry_wanted(&self, failure: &Failure) -> bool {
         let Some(predicate) = &self.setup.retry_if else { return failure.is_retryable() };
-        catch_unwind(AssertUnwindSafe(|| predicate(failure))).unwrap_or_else(|panic| {
+        guard::call(|| predicate(failure)).unwrap_or_else(|panic| {
             // The delivery has failed either way; what the failure says of itself stands in for the predicate.
-            let error = HarborError::Handler(Failure::panicked(&*panic));
+            let error = HarborError::Handler(Failure::panicked(&panic));
             self.setup.report_error(&error, Some(&self.lane.assigned.partition.topic));
             failure.is_retryable()
         })

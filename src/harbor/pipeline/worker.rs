@@ -1,7 +1,6 @@
 //! The task that handles one partition's records, one after another.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -14,6 +13,7 @@ use tracing::Span;
 use crate::adapter::{BoxFuture, MembershipHandle, PartitionBatch, RecordSetCursor};
 use crate::harbor::cancel::CancelSignal;
 use crate::harbor::failure::Failure;
+use crate::harbor::guard;
 use crate::harbor::headers::{LadderHeaders, RetryBlock};
 use crate::harbor::pipeline::gate::Gate;
 use crate::harbor::pipeline::lane::Lane;
@@ -316,7 +316,7 @@ pub(crate) enum Ended {
     Cut,
 }
 
-/// Polls handlers: catches their panics, and bounds their time.
+/// Polls handlers: catches their panics, and bounds their time. What they panic with as they are dropped changes nothing.
 pub(crate) struct Runner {
     max_processing_time: Duration,
     cancel_grace: Duration,
@@ -337,22 +337,25 @@ impl Runner {
         }
     }
 
-    /// Runs a delivery to its end.
+    /// Runs a delivery to its end, and drops it.
     #[inline]
     pub(super) async fn run<F>(
         &mut self,
         gate: &Gate,
         cancel: &CancelSignal,
         span: &Span,
-        mut work: Pin<&mut F>,
+        mut work: Pin<&mut Option<F>>,
     ) -> Ended
     where
         F: Future<Output = Result<(), Failure>> + Send,
     {
-        match poll_fn(|cx| Poll::Ready(poll_guarded(work.as_mut(), span, cx))).await {
+        let mut polled = work.as_mut().as_pin_mut().expect("work is there until it is let go below");
+        let ended = match poll_fn(|cx| Poll::Ready(poll_guarded(polled.as_mut(), span, cx))).await {
             Poll::Ready(result) => result.into(),
-            Poll::Pending => self.run_pending(gate, cancel, span, work).await,
-        }
+            Poll::Pending => self.run_pending(gate, cancel, span, polled).await,
+        };
+        guard::let_go("a handler that was dropped", work);
+        ended
     }
 
     /// The same for a delivery that has to wait for something.
@@ -408,9 +411,9 @@ where
     F: Future<Output = Result<(), Failure>> + ?Sized,
 {
     let _entered = span.enter();
-    match catch_unwind(AssertUnwindSafe(|| work.poll(cx))) {
+    match guard::call(|| work.poll(cx)) {
         Ok(poll) => poll,
-        Err(panic) => Poll::Ready(Err(Failure::panicked(&*panic))),
+        Err(panic) => Poll::Ready(Err(Failure::panicked(&panic))),
     }
 }
 

@@ -1,13 +1,11 @@
 //! Which letters are brought back.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
 
 use crate::adapter::BoxFuture;
 use crate::harbor::failure::{Classifiers, Failure, IntoFailure};
+use crate::harbor::guard;
 use crate::harbor::redrive::DeadLetter;
 use crate::harbor::serializer::{self, Deserializer};
 
@@ -78,12 +76,6 @@ impl Filter {
     /// Whether the letter is wanted. A filter that panics has failed.
     pub(super) async fn wants(&self, letter: DeadLetter) -> Result<bool, Failure> {
         let Some(ask) = &self.0 else { return Ok(true) };
-        let mut asked: Pin<Box<_>> =
-            catch_unwind(AssertUnwindSafe(|| ask(letter))).map_err(|panic| Failure::panicked(&*panic))?;
-        std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| asked.as_mut().poll(cx))) {
-            Ok(poll) => poll,
-            Err(panic) => Poll::Ready(Err(Failure::panicked(&*panic))),
-        })
-        .await
+        guard::run(|| ask(letter)).await.unwrap_or_else(|panic| Err(Failure::panicked(&panic)))
     }
 }

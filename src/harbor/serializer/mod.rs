@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::error::BoxError;
 use crate::harbor::error::SerializationError;
 use crate::harbor::failure::{Classifiers, Failure, IntoFailure};
+use crate::harbor::guard;
 
 pub use json::Json;
 
@@ -24,7 +25,7 @@ pub trait Serializer<T: ?Sized>: Send + Sync + 'static {
     /// The bytes of a payload for this topic.
     ///
     /// # Errors
-    /// When the payload cannot be written; nothing is sent then.
+    /// When the payload cannot be written; nothing is sent then. One that panics has failed.
     fn serialize(&self, topic: &str, payload: &T) -> impl Future<Output = Result<Bytes, BoxError>> + Send;
 }
 
@@ -194,7 +195,10 @@ pub(crate) async fn write<T: ?Sized, S: Serializer<T>>(
     topic: &str,
     payload: &T,
 ) -> Result<Bytes, SerializationError> {
-    serializer.serialize(topic, payload).await.map_err(|error| SerializationError::serializing(topic, error))
+    match guard::run(|| serializer.serialize(topic, payload)).await {
+        Ok(written) => written.map_err(|error| SerializationError::serializing(topic, error)),
+        Err(panic) => Err(SerializationError::serializing(topic, panic.to_string())),
+    }
 }
 
 #[cfg(test)]
