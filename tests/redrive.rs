@@ -522,6 +522,57 @@ async fn a_shutdown_ends_a_run_in_order() {
     assert_eq!(error.source.code(), code::CLOSED);
 }
 
+/// The filter was waited for until the shutdown's time was up; then the adapter was closed under the run.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_a_run_whose_filter_waits() {
+    let scene = Scene::new(1);
+    scene.letters(&["a", "b", "c"]).await;
+    let harbor = scene.harbor.clone();
+    let asked = Arc::new(AtomicU32::new(0));
+    let counted = asked.clone();
+    let run = harbor.redrive(DLQ).idle_timeout("1h").filter_async(move |letter| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async move {
+            if letter.offset == Offset(1) {
+                std::future::pending::<()>().await;
+            }
+            true
+        }
+    });
+    let run = tokio::spawn(run.run());
+    while asked.load(Ordering::Relaxed) < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let began = Instant::now();
+    scene.harbor.shutdown(30 * SECOND).await.unwrap();
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    let report = run.await.unwrap().unwrap();
+    assert_eq!((counts(&report), report.cancelled, scene.committed()), ((1, 0), true, Some(1)));
+    assert_eq!((scene.back(), scene.members()), (vec!["a".to_owned()], 0));
+}
+
+/// A join waits as long as another member holds up the group; neither signal nor shutdown ended it.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_for_its_group_can_be_ended() {
+    for by_shutdown in [false, true] {
+        let scene = Scene::new(1);
+        scene.broker.fault(Fault::new(Operation::Join, Effect::Hang));
+        let cancel = CancelSignal::new();
+        let run = tokio::spawn(scene.harbor.redrive(DLQ).cancel(cancel.clone()).run());
+        tokio::time::sleep(SECOND).await;
+        assert!(!run.is_finished());
+        let began = Instant::now();
+        if by_shutdown {
+            scene.harbor.shutdown(30 * SECOND).await.unwrap();
+        } else {
+            cancel.cancel();
+        }
+        let report = tokio::time::timeout(60 * SECOND, run).await.expect("it ends").unwrap().unwrap();
+        assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+        assert_eq!((counts(&report), report.cancelled), ((0, 0), true));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_dropped_run_leaves_the_group() {
     let scene = Scene::new(1);

@@ -94,18 +94,29 @@ impl Run {
     }
 
     async fn join_and_drive(&mut self) -> Result<(), HarborError> {
-        let adapter = self.core.adapter.clone();
+        let (cancel, core) = (self.plan.cancel.clone(), self.core.clone());
+        let joined = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            () = core.closing() => None,
+            joined = self.join() => Some(joined?),
+        };
+        // A join that comes late leaves by itself.
+        let Some(Membership { mut events, handle }) = joined else { return self.cancelled() };
+        let leaving = LeaveOnDrop(Some(handle.clone()));
+        let result = self.drive(&mut *events, &*handle).await;
+        leaving.now().await;
+        result
+    }
+
+    async fn join(&mut self) -> Result<Membership, HarborError> {
+        let adapter = &self.core.adapter;
         if self.plan.only_present {
             let watermarks = adapter.watermarks(std::slice::from_ref(&self.plan.from)).await?;
             self.ends = Some(watermarks.into_iter().map(|found| (found.partition, found.high)).collect());
         }
         let subscription = TopicSubscription { topic: self.plan.from.clone(), start: Start::Earliest };
-        let Membership { mut events, handle } =
-            adapter.join(JoinOptions::new(self.plan.group.clone(), vec![subscription])).await?;
-        let leaving = LeaveOnDrop(Some(handle.clone()));
-        let result = self.drive(&mut *events, &*handle).await;
-        leaving.now().await;
-        result
+        Ok(adapter.join(JoinOptions::new(self.plan.group.clone(), vec![subscription])).await?)
     }
 
     async fn drive(&mut self, events: &mut dyn EventSource, handle: &dyn MembershipHandle) -> Result<(), HarborError> {
@@ -285,6 +296,7 @@ impl Run {
                 biased;
                 verdict = self.plan.filter.wants(self.letter(assigned, record)) => verdict,
                 () = self.plan.cancel.cancelled() => return Ok(Step::Interrupted),
+                () = self.core.closing() => return Ok(Step::Interrupted),
             };
             match verdict {
                 Ok(true) => {}
