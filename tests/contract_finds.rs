@@ -32,6 +32,7 @@ enum Flaw {
     DelaysEveryOtherCall,
     PublishesAgainAfterALostAnswer,
     CallsEveryFailureTransient,
+    HidesThatARecordIsTooLarge,
     LosesLargeRecords,
     SettlesByItself,
     SettlesOneTooFar,
@@ -101,6 +102,7 @@ async fn every_flaw_is_found() {
             DelaysEveryOtherCall by calls_keep_their_order;
             PublishesAgainAfterALostAnswer by lost_answer_makes_no_duplicate;
             CallsEveryFailureTransient by one_refused_record_is_told_from_the_others;
+            HidesThatARecordIsTooLarge by one_refused_record_is_told_from_the_others;
             LosesLargeRecords by large_records_pass;
             SettlesByItself by unsettled_records_come_again;
             SettlesOneTooFar by settled_position_is_found_again;
@@ -247,6 +249,7 @@ impl Publisher for BrokenPublisher {
             match (published, self.flaw) {
                 (Err(_), Flaw::PublishesAgainAfterALostAnswer) => self.inner.publish(records).await,
                 (Err(error), Flaw::CallsEveryFailureTransient) => Err(retold(error, true)),
+                (Err(error), Flaw::HidesThatARecordIsTooLarge) => Err(retold(error, false)),
                 (published, _) => published,
             }
         })

@@ -79,6 +79,8 @@ pub struct RecordFailure {
     pub outcome: WriteOutcome,
     /// Whether a later try may succeed; false when the broker refused for good.
     pub retryable: bool,
+    /// Whether it was refused for its size: with less in it, it may be taken.
+    pub too_large: bool,
     /// The broker's error code, where it gave one.
     pub code: Option<i16>,
     /// What happened, with topic and partition.
@@ -91,7 +93,14 @@ pub struct RecordFailure {
 impl RecordFailure {
     /// A failure with its facts.
     pub fn new(outcome: WriteOutcome, retryable: bool, what: impl fmt::Display) -> Self {
-        Self { outcome, retryable, code: None, what: what.to_string(), source: None }
+        Self { outcome, retryable, too_large: false, code: None, what: what.to_string(), source: None }
+    }
+
+    /// The same failure, for the record's size.
+    #[must_use]
+    pub fn with_too_large(mut self) -> Self {
+        self.too_large = true;
+        self
     }
 
     /// The same failure with the broker's code.
@@ -124,6 +133,19 @@ impl PublishError {
     /// Whether a later try may succeed: every record that failed says so.
     pub fn is_retryable(&self) -> bool {
         self.outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(|failure| failure.retryable)
+    }
+
+    /// Whether records may be in the log although the publish failed.
+    pub fn is_possibly_written(&self) -> bool {
+        self.outcomes.iter().any(|outcome| match outcome {
+            Ok(_) => true,
+            Err(failure) => failure.outcome == WriteOutcome::PossiblyWritten,
+        })
+    }
+
+    /// Whether every record that failed was refused for its size.
+    pub fn is_too_large(&self) -> bool {
+        self.outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).all(|failure| failure.too_large)
     }
 
     fn first(&self) -> String {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::{AdapterError, AdapterErrorKind, PublishError};
-use crate::error::{BoxError, WriteOutcome};
+use crate::error::BoxError;
 use crate::harbor::duration::{IntoPeriod, Period};
 use crate::harbor::failure::{Failure, TextForm};
 use crate::harbor::guard;
 use crate::observe::ErrorInfo;
-use crate::record::Topic;
+use crate::record::{Offset, Topic, TopicPartition};
 
 /// The codes of errors. They are the contract; the texts are not.
 pub mod code {
@@ -34,6 +34,8 @@ pub mod code {
     pub const PROCESSING_TIMEOUT: &str = "PROCESSING_TIMEOUT";
     /// A handler or another callback panicked.
     pub const PANIC: &str = "PANIC";
+    /// A failed record is too large for where it has to go next.
+    pub const TOO_LARGE: &str = "TOO_LARGE";
     /// A handler's error that gives no code of its own.
     pub const HANDLER: &str = "HANDLER";
 }
@@ -74,6 +76,22 @@ pub enum HarborError {
         /// How long the shutdown waited.
         waited: Duration,
     },
+    /// A failed record is too large for the topic that it has to go to next, also without the headers that only inform. It
+    /// stays where it is, uncommitted, and its consumer stops: before it is started again, a topic that takes less than its
+    /// source has to be mended (`max.message.bytes`), or an adapter that sends less than topics take.
+    #[error(
+        "the record of {partition} at {offset} is too large for `{to}`, even without headers that only inform: {source}"
+    )]
+    HopTooLarge {
+        /// Where the record is.
+        partition: TopicPartition,
+        /// Its offset there.
+        offset: Offset,
+        /// The topic that refused it.
+        to: Topic,
+        /// What the broker said last.
+        source: Box<PublishError>,
+    },
     /// A handler's failure ended the consumer: it aborted, or nothing was left to do with the record.
     #[error(transparent)]
     Handler(#[from] Failure),
@@ -102,6 +120,7 @@ impl HarborError {
             },
             Self::NotPublished(error) if error.is_retryable() => code::RETRY_EXHAUSTED,
             Self::NotPublished(_) => code::ADAPTER,
+            Self::HopTooLarge { .. } => code::TOO_LARGE,
             Self::Closed { .. } => code::CLOSED,
             Self::ShutdownTimeout { .. } => code::SHUTDOWN_TIMEOUT,
             Self::Handler(failure) => failure.code().unwrap_or(code::HANDLER),
@@ -112,6 +131,7 @@ impl HarborError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Config(_) | Self::Serialization(_) | Self::TopicMissing { .. } | Self::Closed { .. } => false,
+            Self::HopTooLarge { .. } => false,
             Self::Adapter(error) => error.retryable,
             Self::NotPublished(error) => error.is_retryable(),
             Self::ShutdownTimeout { .. } => true,
@@ -137,7 +157,7 @@ impl HarborError {
             Self::TopicMissing { .. } => "TopicMissingError",
             Self::Adapter(_) => "AdapterError",
             Self::NotPublished(error) if error.is_retryable() => "RetryExhaustedError",
-            Self::NotPublished(_) => "AdapterError",
+            Self::NotPublished(_) | Self::HopTooLarge { .. } => "AdapterError",
             Self::Closed { .. } => "ClosedError",
             Self::ShutdownTimeout { .. } => "ShutdownTimeoutError",
             Self::Handler(failure) => failure.name(),
@@ -146,11 +166,11 @@ impl HarborError {
 
     /// Whether records of this call may be in the log although it failed.
     pub fn is_possibly_written(&self) -> bool {
-        let Self::NotPublished(error) = self else { return false };
-        error.outcomes.iter().any(|outcome| match outcome {
-            Ok(_) => true,
-            Err(failure) => failure.outcome == WriteOutcome::PossiblyWritten,
-        })
+        match self {
+            Self::NotPublished(error) => error.is_possibly_written(),
+            Self::HopTooLarge { source, .. } => source.is_possibly_written(),
+            _ => false,
+        }
     }
 }
 
@@ -257,6 +277,7 @@ impl SerializationError {
 mod tests {
     use super::*;
     use crate::adapter::RecordFailure;
+    use crate::error::WriteOutcome;
 
     #[test]
     fn every_mistake_is_reported_by_name() {

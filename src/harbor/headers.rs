@@ -13,6 +13,9 @@
 //! others     as given          copied, bytes and order        copied                      copied
 //! ```
 //!
+//! A record that is too large for its next topic with all of it goes without what only informs: produced-at, producer,
+//! last-error, dead-lettered-at.
+//!
 //! A header that is there already is rewritten in its place, a new one goes to the end, as the Node package does. Where a
 //! name repeats its last value counts. Other headers are copied as bytes: repeats, nulls and what is no UTF-8 survive.
 
@@ -209,6 +212,15 @@ impl Stamper {
         &self.names
     }
 
+    /// Takes away what only informs, for a record that is too large with it: why and when it was set aside, by whom and
+    /// when it was moved. What says how often it failed, where it was first and whose it is stays, and all that is not
+    /// the harbor's.
+    pub(crate) fn strip(&self, headers: &mut Vec<Header>) {
+        let names = &*self.names.0;
+        let informing = [&names.last_error, &names.dead_lettered_at, &names.produced_at, &names.producer];
+        headers.retain(|header| informing.iter().all(|name| name.bytes != header.name));
+    }
+
     /// The stamp of one instant; one serves a whole batch.
     pub(crate) fn at(&self, now: Timestamp) -> Stamp<'_> {
         Stamp { by: self, now: instant::write(now).into() }
@@ -272,6 +284,11 @@ impl Stamp<'_> {
         self.send(&mut headers);
         set(&mut headers, &names.retry_group, hop.group.to_owned());
         headers
+    }
+
+    /// The same headers on the dead-letter topic, for a record that was on its way to a level that does not take it.
+    pub(crate) fn dead_lettered(&self, headers: &mut Vec<Header>) {
+        set(headers, &self.by.names.0.dead_lettered_at, self.now.clone());
     }
 
     /// The headers of a record that no subscription owns, on the dead-letter topic that all candidates share: what

@@ -197,9 +197,9 @@ impl Findings {
         if let (Some(limit), Some(source)) = (number(found, MAX_MESSAGE_BYTES), of_sources.max())
             && limit < source
         {
+            let fate = if delay.is_some() { "skips the level" } else { "stops the consumer" };
             slight(format!(
-                "takes records of {limit} bytes ({MAX_MESSAGE_BYTES}), its source of {source}: a hop of a larger one \
-                 is refused and stops the consumer"
+                "takes records of {limit} bytes ({MAX_MESSAGE_BYTES}), its source of {source}: a larger one {fate}"
             ));
         }
     }

@@ -309,6 +309,49 @@ pub struct ForeignPartitions<'a> {
     pub partitions: &'a [TopicPartition],
 }
 
+/// A failed record was refused by its next topic for its size.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct HopTooLarge<'a> {
+    /// Where the record is.
+    pub partition: &'a TopicPartition,
+    /// Its offset there.
+    pub offset: Offset,
+    /// The consumer's group.
+    pub group: &'a str,
+    /// The topic that refused it.
+    pub to: &'a Topic,
+    /// What it was to be written for.
+    pub kind: ProduceKind,
+    /// What the broker said.
+    pub error: ErrorInfo<'a>,
+    /// What is done about it.
+    pub remedy: HopRemedy,
+}
+
+/// What is done with a record that its next topic refused for its size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HopRemedy {
+    /// It is offered once more without the headers that only inform: why it failed, and who moved it when.
+    WithoutTrail,
+    /// It goes to the dead letters instead of the next level.
+    DeadLetters,
+    /// The consumer stops. The record stays where it is, uncommitted.
+    Stop,
+}
+
+impl HopRemedy {
+    /// The word for it in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WithoutTrail => "without-trail",
+            Self::DeadLetters => "dead-letters",
+            Self::Stop => "stop",
+        }
+    }
+}
+
 /// A topic is set up in a way that can lose records.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -378,7 +421,7 @@ macro_rules! displayed {
     };
 }
 
-displayed!(FailureOutcome, ProduceKind, StopReason, ErrorScope);
+displayed!(FailureOutcome, HopRemedy, ProduceKind, StopReason, ErrorScope);
 
 macro_rules! logged {
     ($($event:ident: $level:ident $message:literal, $this:ident { $($field:tt)* };)*) => {
@@ -434,6 +477,10 @@ logged! {
     };
     ForeignPartitions: warn "partitions of topics that were not asked for; left alone", e {
         group = e.group, partitions = ?e.partitions,
+    };
+    HopTooLarge: warn "too large for its next topic", e {
+        group = e.group, partition = %e.partition, offset = e.offset.0, to = %e.to, kind = %e.kind,
+        error = e.error.text, remedy = %e.remedy,
     };
     TopicWarning: warn "topic set-up can lose records", e { topic = %e.topic, what = e.what, };
     Throttled: debug "broker asked for silence", e {

@@ -26,8 +26,9 @@ use std::sync::Arc;
 
 pub use events::{
     AssignorChanged, CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorInfo, ErrorReported, ErrorScope,
-    FailureOutcome, ForeignPartitions, MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced,
-    MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason, Throttled, TopicWarning,
+    FailureOutcome, ForeignPartitions, HopRemedy, HopTooLarge, MessageDeadLettered, MessageFailed, MessageProcessed,
+    MessageProduced, MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason,
+    Throttled, TopicWarning,
 };
 pub(crate) use span::{DeliverySpan, send_span};
 
@@ -90,6 +91,8 @@ events! {
     assignor_changed: AssignorChanged;
     /// The group's leader gave us partitions of topics that we never asked for. They are left alone.
     foreign_partitions: ForeignPartitions;
+    /// A failed record was refused by its next topic for its size. Told at once.
+    hop_too_large: HopTooLarge;
     /// A topic is set up in a way that can lose records.
     topic_warning: TopicWarning;
     /// A broker asked this client for silence, because a quota is used up.

@@ -14,8 +14,8 @@ use kafka_harbor::adapter::{Adapter, PublisherOptions};
 use kafka_harbor::clock::TokioClock;
 use kafka_harbor::harbor::{Consumer, ConsumerBuilder, Context, Failure, Harbor, HarborBuilder, Text};
 use kafka_harbor::observe::{
-    CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorReported, MessageDeadLettered, MessageFailed,
-    MessageProcessed, MessageProduced, MessageRetried, MessageSkipped, Observer,
+    CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorReported, HopTooLarge, MessageDeadLettered,
+    MessageFailed, MessageProcessed, MessageProduced, MessageRetried, MessageSkipped, Observer,
 };
 use kafka_harbor::record::{Offset, Record, Timestamp};
 
@@ -196,6 +196,10 @@ impl Observer for Told {
 
     fn commit_failed(&self, e: &CommitFailed<'_>) {
         self.add(format!("commit-failed {} {}, {} withheld", e.partition, e.offset, e.withheld));
+    }
+
+    fn hop_too_large(&self, e: &HopTooLarge<'_>) {
+        self.add(format!("too-large {}/{} to {} for {}: {}", e.partition, e.offset, e.to, e.kind, e.remedy));
     }
 
     fn consumer_stopped(&self, e: &ConsumerStopped<'_>) {

@@ -10,6 +10,7 @@ use crate::adapter::{
     Acknowledged, AdapterError, AdapterErrorKind, BoxFuture, PublishError, Publisher, RecordFailure, RecordOutcome,
 };
 use crate::client::{Client, Delivery, ProduceError, ProduceErrorKind, Producer, Unfinished, join_all};
+use crate::protocol::error_code::ErrorCode;
 use crate::record::{Record, Topic, TopicPartition};
 use crate::retry::RetryPolicy;
 
@@ -140,7 +141,18 @@ fn failure(error: &Arc<ProduceError>) -> Arc<RecordFailure> {
         Some(code) => failure.with_code(code.0),
         None => failure,
     };
+    let failure = if is_too_large(error) { failure.with_too_large() } else { failure };
     Arc::new(failure.with_source(error.clone()))
+}
+
+/// Whether the record was refused for its size, by the broker or before it was sent.
+fn is_too_large(error: &ProduceError) -> bool {
+    let codes = [ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::RECORD_LIST_TOO_LARGE];
+    match error.kind {
+        ProduceErrorKind::TooLarge { .. } => true,
+        ProduceErrorKind::Refused { code, .. } => codes.contains(&code),
+        _ => false,
+    }
 }
 
 /// Whether the failure is about the topic or the producer, not about the record.
@@ -151,3 +163,26 @@ fn stops_the_rest(error: &ProduceError) -> bool {
 /// Bounds of the producer's own.
 const SHORTEST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::WriteOutcome;
+
+    #[test]
+    fn what_is_refused_for_its_size_is_told_as_that() {
+        let refused = |code| ProduceErrorKind::Refused { code, message: None };
+        let table = [
+            (ProduceErrorKind::TooLarge { bytes: 2, limit: 1 }, true),
+            (refused(ErrorCode::MESSAGE_TOO_LARGE), true),
+            (refused(ErrorCode::RECORD_LIST_TOO_LARGE), true),
+            (refused(ErrorCode::INVALID_RECORD), false),
+            (ProduceErrorKind::Closed, false),
+        ];
+        for (kind, too_large) in table {
+            let outcome = WriteOutcome::NotWritten;
+            let error = ProduceError { topic: "orders".into(), partition: Some(0), outcome, kind, source: None };
+            assert_eq!(failure(&Arc::new(error)).too_large, too_large);
+        }
+    }
+}

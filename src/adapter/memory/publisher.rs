@@ -418,9 +418,9 @@ fn finish(outcomes: Vec<Option<RecordOutcome>>, attempts: u32) -> Result<Vec<Ack
 }
 
 fn refusal(code: ErrorCode, retryable: bool, to: &impl std::fmt::Display) -> RecordFailure {
-    RecordFailure::new(WriteOutcome::NotWritten, retryable, format_args!("memory: {to}: {code}, {}", code.meaning()))
-        .with_code(code.0)
-        .with_source(code)
+    let what = format_args!("memory: {to}: {code}, {}", code.meaning());
+    let failure = RecordFailure::new(WriteOutcome::NotWritten, retryable, what).with_code(code.0).with_source(code);
+    if code == ErrorCode::MESSAGE_TOO_LARGE { failure.with_too_large() } else { failure }
 }
 
 /// Uniform in `[0, 1)`, from the keys that the standard library draws for its maps.

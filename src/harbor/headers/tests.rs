@@ -201,6 +201,34 @@ fn a_count_that_is_full_stays_and_keeps_its_block() {
 }
 
 #[test]
+fn what_only_informs_can_go_and_the_ladder_reads_on() {
+    let given = [Header::new("trace", "7f"), Header::null("x-producer-id"), Header::new("trace", "80")];
+    let stamper = stamper();
+    let dead = Hop { dead_letter: true, ..hop(None) };
+    let mut headers = stamper.at(Timestamp(0)).hop(Fetched::new(&given).view(), &dead);
+    let whole = Fetched::new(&headers);
+    stamper.strip(&mut headers);
+    let names: Vec<_> = named(&headers).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        [
+            "trace",
+            "x-producer-id",
+            "trace",
+            "x-retry-count",
+            "x-original-topic",
+            "x-first-failure-at",
+            "x-correlation-id",
+            "x-retry-group",
+        ]
+    );
+    let (bare, names) = (Fetched::new(&headers), HeaderNames::default());
+    let (before, after) = (names.read_ladder(whole.view()), names.read_ladder(bare.view()));
+    assert_eq!(after.group, before.group);
+    assert_eq!(after.block, before.block.map(|block| RetryBlock { last_error: String::new(), ..block }));
+}
+
+#[test]
 fn redriving_removes_every_trace_of_the_ladder() {
     let stamper = stamper();
     let stamp = stamper.at(Timestamp(0));

@@ -1,7 +1,6 @@
 //! What is done with a record whose delivery failed.
 
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,15 +12,14 @@ use crate::harbor::error::HarborError;
 use crate::harbor::failure::Failure;
 use crate::harbor::guard;
 use crate::harbor::headers::{Hop, LadderHeaders, RetryBlock};
-use crate::harbor::pipeline::lane::Lane;
-use crate::harbor::pipeline::note::{Halt, Moved, Note, Settled, Stop};
+use crate::harbor::pipeline::crossing::Crossing;
+use crate::harbor::pipeline::note::{Halt, Moved, Settled, Stop};
 use crate::harbor::pipeline::report;
-use crate::harbor::pipeline::setup::Setup;
 use crate::harbor::pipeline::worker::{Delivery, Worker};
 use crate::harbor::settle::{Disposition, Place, settle};
 use crate::harbor::topology::Plan;
 use crate::observe::{FailureOutcome, ProduceKind, StopReason};
-use crate::record::{Header, Offset, Record, Topic};
+use crate::record::{Header, Record, Topic};
 
 impl Worker {
     /// A delivery failed: it is written to its next topic, or the consumer stops.
@@ -80,7 +78,8 @@ impl Worker {
                 level: next,
                 attempt: setup.attempt(level, block.as_ref()),
             };
-            self.hop(delivery, headers, moved).await
+            let dead_letter = next.and(plan.dead_letter.clone());
+            self.hop(delivery, headers, moved, dead_letter).await
         })
     }
 
@@ -104,11 +103,18 @@ impl Worker {
             attempt: headers.block.as_ref().map_or(1, |block| block.count.saturating_add(1)),
         };
         let headers = setup.stamper.at(setup.clock.now()).unroutable(delivery.record.headers, &text);
-        self.hop(delivery, headers, moved).await
+        self.hop(delivery, headers, moved, None).await
     }
 
-    /// Writes the record to another topic. The partition goes on at once, unless too many hops are open.
-    async fn hop(&mut self, delivery: Delivery<'_>, headers: Vec<Header>, moved: Moved) -> Result<(), Halt> {
+    /// Writes the record to another topic, or to the dead letters if that one does not take it. The partition goes on at
+    /// once, unless too many hops are open.
+    async fn hop(
+        &mut self,
+        delivery: Delivery<'_>,
+        headers: Vec<Header>,
+        moved: Moved,
+        dead_letter: Option<Topic>,
+    ) -> Result<(), Halt> {
         if !self.lane.hops_below(self.setup.limits.hops).await {
             return Err(Halt::Closed);
         }
@@ -125,7 +131,8 @@ impl Worker {
         let waiting = self.lane.hop_left(offset, Settled::Moved(Box::new(moved)));
         self.bound_outcomes(waiting);
         self.lane.finish(offset.next());
-        let mut hop = Box::pin(publish(self.setup.clone(), self.lane.clone(), offset, record, kind));
+        let (setup, lane) = (self.setup.clone(), self.lane.clone());
+        let mut hop = Box::pin(Crossing { setup, lane, offset, record, kind, dead_letter }.run());
         // Polled here once, so that the hops of a partition reach the publisher in their order.
         if poll_fn(|cx| Poll::Ready(hop.as_mut().poll(cx))).await.is_pending() {
             tokio::spawn(hop);
@@ -142,48 +149,5 @@ impl Worker {
             self.setup.report_error(&error, Some(&self.lane.assigned.partition.topic));
             failure.is_retryable()
         })
-    }
-}
-
-/// Publishes one hop and tells its lane.
-async fn publish(setup: Arc<Setup>, lane: Arc<Lane>, offset: Offset, record: Record, kind: ProduceKind) {
-    let to: Topic = record.topic.clone();
-    let started = Instant::now();
-    let unanswered = Unanswered(Some((lane.clone(), offset)));
-    let published = setup.publisher.publish(vec![record]).await;
-    unanswered.answered();
-    match published {
-        Ok(_) => {
-            setup.report_produced(&to, kind, started);
-            lane.hop_acknowledged(offset);
-        }
-        Err(error) => {
-            let error = HarborError::NotPublished(error);
-            setup.report_not_produced(&to, kind, &error);
-            lane.hop_failed(offset);
-            // Where the partition was lost, whoever has it now delivers the record again.
-            if !lane.gate.is_cut() {
-                let stop = Stop { reason: StopReason::Crash, error, topic: Some(to) };
-                lane.tell(Note::Stop(Box::new(stop)));
-            }
-        }
-    }
-}
-
-/// A hop that ends without an answer, by a panic, would hold its partition back for ever and tell nobody.
-struct Unanswered(Option<(Arc<Lane>, Offset)>);
-
-impl Unanswered {
-    fn answered(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Unanswered {
-    fn drop(&mut self) {
-        if let Some((lane, offset)) = self.0.take() {
-            lane.hop_failed(offset);
-            lane.tell(Note::Stop(report::hop_died(&lane, offset)));
-        }
     }
 }

@@ -13,7 +13,7 @@ use crate::harbor::context::Source;
 use crate::harbor::pipeline::gate::Gate;
 use crate::harbor::pipeline::note::{Note, Settled};
 use crate::harbor::topology::Route;
-use crate::record::Offset;
+use crate::record::{Offset, Topic};
 
 /// Names one lane of a pipeline. A partition that goes and comes back gets a new one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -297,6 +297,16 @@ impl Lane {
         ledger.tracker.hop_left(offset);
         ledger.outcomes.push_back((offset, outcome));
         ledger.outcomes.len()
+    }
+
+    /// The hop of the record at `offset` goes to the dead letters instead.
+    pub(crate) fn hop_set_aside(&self, offset: Offset, to: &Topic) {
+        let mut ledger = self.ledger();
+        if let Ok(at) = ledger.outcomes.binary_search_by_key(&offset, |(at, _)| *at)
+            && let Settled::Moved(moved) = &mut ledger.outcomes[at].1
+        {
+            (moved.to, moved.level) = (to.clone(), None);
+        }
     }
 
     /// The hop of the record at `offset` was acknowledged.

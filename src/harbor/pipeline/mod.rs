@@ -13,6 +13,7 @@
 //! partition goes finds no lane.
 
 mod aside;
+mod crossing;
 mod deliver;
 mod gate;
 mod hop;

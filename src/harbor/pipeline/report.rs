@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::adapter::{AdapterError, SettleFailure};
-use crate::harbor::error::{ConfigError, HarborError};
-use crate::harbor::failure::Failure;
+use crate::adapter::{AdapterError, PublishError, SettleFailure};
+use crate::harbor::error::{ConfigError, HarborError, code};
+use crate::harbor::failure::{Failure, TextForm};
 use crate::harbor::headers::LadderHeaders;
 use crate::harbor::pipeline::lane::Lane;
 use crate::harbor::pipeline::note::{Halt, Settled, Stop};
 use crate::harbor::pipeline::setup::Setup;
 use crate::observe::{
-    AssignorChanged, CommitFailed, ConsumerStopped, ErrorReported, ErrorScope, FailureOutcome, ForeignPartitions,
-    MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced, MessageRetried, MessageSkipped,
-    PossiblyWritten, ProduceKind, StopReason,
+    AssignorChanged, CommitFailed, ConsumerStopped, ErrorInfo, ErrorReported, ErrorScope, FailureOutcome,
+    ForeignPartitions, HopRemedy, HopTooLarge, MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced,
+    MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason,
 };
 use crate::protocol::batch::BatchError;
 use crate::record::{Offset, RecordView, Topic, TopicPartition};
@@ -95,10 +95,32 @@ impl Setup {
     }
 
     /// A hop was not acknowledged.
-    pub(super) fn report_not_produced(&self, topic: &Topic, kind: ProduceKind, error: &HarborError) {
+    pub(super) fn report_not_produced(&self, topic: &Topic, kind: ProduceKind, error: &PublishError) {
         if error.is_possibly_written() {
             self.observers.possibly_written(&PossiblyWritten { topic, kind, records: 1 });
         }
+    }
+
+    /// A hop was refused for its size.
+    pub(super) fn report_hop_too_large(
+        &self,
+        lane: &Lane,
+        offset: Offset,
+        to: &Topic,
+        kind: ProduceKind,
+        error: &PublishError,
+        remedy: HopRemedy,
+    ) {
+        let text = TextForm::Bytes.bounded(error.to_string());
+        self.observers.hop_too_large(&HopTooLarge {
+            partition: &lane.assigned.partition,
+            offset,
+            group: &self.group,
+            to,
+            kind,
+            error: ErrorInfo { error, name: "AdapterError", code: code::TOO_LARGE, text: &text, retryable: false },
+            remedy,
+        });
     }
 
     /// A handler failed, and the consumer stops.
@@ -231,12 +253,6 @@ pub(super) fn crash(error: HarborError, topic: Option<&Topic>) -> Halt {
     Halt::Stop(Box::new(Stop { reason: StopReason::Crash, error, topic: topic.cloned() }))
 }
 
-fn told<'a>(error: &'a AdapterError, text: &'a str) -> crate::observe::ErrorInfo<'a> {
-    crate::observe::ErrorInfo {
-        error,
-        name: "AdapterError",
-        code: crate::harbor::error::code::ADAPTER,
-        text,
-        retryable: error.retryable,
-    }
+fn told<'a>(error: &'a AdapterError, text: &'a str) -> ErrorInfo<'a> {
+    ErrorInfo { error, name: "AdapterError", code: code::ADAPTER, text, retryable: error.retryable }
 }

@@ -183,6 +183,7 @@ pub async fn one_refused_record_is_told_from_the_others(fixture: &dyn Fixture) {
     let error = published.expect_err("three megabytes are too large");
     let refused = error.outcomes[0].as_ref().expect_err("refused");
     assert_eq!((refused.outcome, refused.retryable), (WriteOutcome::NotWritten, false), "{refused}");
+    assert!(refused.too_large, "{refused}");
     assert!(!error.is_retryable());
     assert!(error.outcomes[1].is_ok(), "{:?}", error.outcomes[1]);
 
