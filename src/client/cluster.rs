@@ -214,19 +214,21 @@ impl Cluster {
         inner.drive();
         let mut closed = inner.closed.subscribe();
         let met = async {
+            let mut failed = rounds.borrow_and_update().clone();
             loop {
-                // A failed round is followed by another; the deadline ends it.
-                let failed = rounds.borrow_and_update().clone();
                 if failed.is_none() && inner.metadata().is_over(round) {
-                    return true;
+                    return Some(Ok(()));
                 }
-                if rounds.changed().await.is_err() {
-                    return false;
+                rounds.changed().await.ok()?;
+                failed = rounds.borrow_and_update().clone();
+                // A failed round is followed by another; the deadline ends it, or that no other could do better.
+                if let Some(error) = failed.as_ref().filter(|error| error.is_locked_out()) {
+                    return Some(Err((**error).clone()));
                 }
             }
         };
         tokio::select! {
-            true = met => Ok(self.view()),
+            Some(met) = met => met.map(|()| self.view()),
             _ = closed.wait_for(|closed| *closed) => Err(ClientError::Closed),
             () = sleep_until(deadline.into()) => {
                 let last = inner.rounds.borrow().clone();
@@ -398,11 +400,17 @@ impl Inner {
         let nodes: Vec<_> = self.view.borrow().brokers.keys().copied().collect();
         let first = self.next_broker.load(Ordering::Relaxed);
         let mut last = ClientError::Closed;
+        // What keeps this client out is told rather than that another broker is away.
+        let mut note = |error: ClientError| {
+            if !last.is_locked_out() {
+                last = error;
+            }
+        };
         for at in 0..nodes.len() {
             let connection = self.general.to(nodes[first.wrapping_add(at) % nodes.len()]);
             match self.ask_one(&connection, request.clone()).await {
                 Ok(response) => return Ok(response),
-                Err(error) => last = error,
+                Err(error) => note(error),
             }
             self.next_broker.fetch_add(1, Ordering::Relaxed);
         }
@@ -412,7 +420,7 @@ impl Inner {
             let connection = Connection::new(&self.config, Arc::new(route));
             match self.ask_one(&connection, request.clone()).await {
                 Ok(response) => return Ok(response),
-                Err(error) => last = error,
+                Err(error) => note(error),
             }
         }
         Err(last)

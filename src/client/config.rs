@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{ConfigError, Problems};
+use super::login::Login;
+#[cfg(feature = "tls")]
+use super::tls::{Tls, TlsConnector};
 use super::transport::{Connector, TcpConnector};
 use crate::client::{Client, Cluster};
 use crate::machine::connection::Limits;
 use crate::machine::metadata::{BrokerAddress, Pace};
+use crate::machine::sasl::Mechanism;
 use crate::observe::{Observer, Observers};
 use crate::protocol::request::ClientId;
 use crate::retry::ExponentialFullJitter;
@@ -24,9 +28,15 @@ pub(crate) struct ClientConfig {
     pub(crate) wire_client_id: ClientId,
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) observers: Observers,
+    pub(crate) login: Option<Login>,
 }
 
 impl ClientConfig {
+    /// How brokers are logged in to, if they are.
+    pub(crate) fn mechanism(&self) -> Option<Mechanism> {
+        self.login.as_ref().map(Login::mechanism)
+    }
+
     /// The wait before a lookup that failed so often in a row is made again.
     pub(crate) fn retry_delay(&self, failures: u32) -> Duration {
         self.metadata.delay(failures, fastrand::f64())
@@ -53,6 +63,9 @@ pub struct ClientBuilder {
     max_queued_requests: usize,
     max_throttle: Duration,
     observers: Vec<Arc<dyn Observer>>,
+    login: Option<Login>,
+    #[cfg(feature = "tls")]
+    tls: Option<Tls>,
 }
 
 impl ClientBuilder {
@@ -75,6 +88,9 @@ impl ClientBuilder {
             max_queued_requests: 4096,
             max_throttle: Duration::from_secs(60),
             observers: Vec::new(),
+            login: None,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -172,6 +188,23 @@ impl ClientBuilder {
         self
     }
 
+    /// Speaks TLS with every broker. Without it everything goes over the network in plain text. Default: none. Java:
+    /// `security.protocol` of `SSL` or `SASL_SSL`, and `ssl.*`.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Logs in to every broker. Default: no login. PLAIN and OAUTHBEARER send what they log in with as it is, so give
+    /// [`tls`](Self::tls) too; without it a warning is logged. Java: `security.protocol` of `SASL_PLAINTEXT` or `SASL_SSL`, and
+    /// `sasl.*`.
+    #[cfg(feature = "sasl")]
+    pub fn login(mut self, login: Login) -> Self {
+        self.login = Some(login);
+        self
+    }
+
     /// The client. Nothing is connected to yet.
     ///
     /// # Errors
@@ -185,6 +218,7 @@ impl ClientBuilder {
     }
 
     fn check(self, connector: Arc<dyn Connector>) -> Result<ClientConfig, ConfigError> {
+        let connector = self.secured(connector);
         let mut problems = Problems::default();
         let bootstrap = self.check_bootstrap(&mut problems);
         problems.require(self.client_id.len() <= 249, "client_id", "it is longer than 249 bytes");
@@ -200,7 +234,11 @@ impl ClientBuilder {
         problems.require_within("max_in_flight_requests", self.max_in_flight_requests, 1..=1_000);
         problems.require_within("max_queued_requests", self.max_queued_requests, 1..=1_000_000);
         problems.require_within("max_throttle", self.max_throttle, SECOND..=Duration::from_secs(600));
+        if let Some(login) = &self.login {
+            login.check(&mut problems);
+        }
         problems.finish()?;
+        self.warn_of_bare_secrets();
         let (first, max) = self.reconnect_backoff;
         Ok(ClientConfig {
             bootstrap,
@@ -224,7 +262,31 @@ impl ClientBuilder {
             wire_client_id,
             connector,
             observers: Observers::new(self.observers),
+            login: self.login,
         })
+    }
+
+    #[cfg(feature = "tls")]
+    fn secured(&self, connector: Arc<dyn Connector>) -> Arc<dyn Connector> {
+        match &self.tls {
+            Some(tls) => Arc::new(TlsConnector::new(tls.clone(), connector)),
+            None => connector,
+        }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn secured(&self, connector: Arc<dyn Connector>) -> Arc<dyn Connector> {
+        connector
+    }
+
+    fn warn_of_bare_secrets(&self) {
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return;
+        }
+        if let Some(login) = &self.login {
+            login.warn_if_bare();
+        }
     }
 
     fn check_bootstrap(&self, problems: &mut Problems) -> Vec<BrokerAddress> {

@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use super::config::ClientConfig;
+use super::login::Login;
 use super::transport::Connector;
 use crate::machine::connection::{
     self as machine, Answer, ConnectionError, Done, Encode, Limits, Link, ProtocolViolation, RequestError, Throttled,
@@ -46,18 +47,19 @@ impl Connection {
     /// A connection that is not made yet.
     pub(crate) fn new(config: &ClientConfig, route: Arc<dyn Route>) -> Self {
         let inner = Inner {
-            link: Link::new(config.wire_client_id.clone(), config.link.clone(), now()),
+            link: Link::new(config.wire_client_id.clone(), config.link.clone(), config.mechanism(), now()),
             driven: false,
             orphaned: false,
             changed: false,
             waker: None,
         };
-        let (limits, connector) = (config.link.clone(), config.connector.clone());
+        let (limits, connector, login) = (config.link.clone(), config.connector.clone(), config.login.clone());
         Self(Arc::new(Owner(Arc::new(Shared {
             inner: Mutex::new(inner),
             quiet: Notify::new(),
             limits,
             connector,
+            login,
             route,
         }))))
     }
@@ -231,6 +233,7 @@ struct Shared {
     quiet: Notify,
     limits: Limits,
     connector: Arc<dyn Connector>,
+    login: Option<Login>,
     route: Arc<dyn Route>,
 }
 

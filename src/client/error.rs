@@ -85,6 +85,16 @@ impl ClientError {
         }
     }
 
+    /// Whether every broker would end the call like this until somebody changes something: a login or a certificate is
+    /// refused, or the listeners are of another kind.
+    pub fn is_locked_out(&self) -> bool {
+        match self {
+            Self::Request { source, .. } => source.is_locked_out(),
+            Self::TimedOut { last, .. } => last.as_ref().is_some_and(|last| last.is_locked_out()),
+            _ => false,
+        }
+    }
+
     /// Whether what the call is about does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Missing { .. })

@@ -13,8 +13,13 @@ mod config;
 mod connection;
 mod consumer;
 mod error;
+mod login;
 mod partitioner;
 mod producer;
+#[cfg(feature = "sasl")]
+mod secret;
+#[cfg(feature = "tls")]
+mod tls;
 mod transport;
 
 #[cfg(test)]
@@ -36,11 +41,16 @@ pub use self::consumer::{
     Release,
 };
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
+#[cfg(feature = "sasl")]
+pub use self::login::{BearerToken, Fetching, InvalidToken, Login, TokenSource};
 pub use self::partitioner::{Choice, KeyHash, Partitioner};
 pub use self::producer::{BatchError, Delivery, Producer, ProducerBuilder, RecordMetadata, Unfinished};
-pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError};
+#[cfg(feature = "tls")]
+pub use self::tls::{Tls, TlsBuilder};
+pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError, TlsFailure};
 pub use crate::machine::metadata::{BrokerAddress, InvalidAddress};
 pub use crate::machine::produce::{ProduceError, ProduceErrorKind, SharedError};
+pub use crate::machine::sasl::{LoginError, SaslViolation};
 
 pub(crate) use self::admin::join_all;
 pub(crate) use self::cluster::{Cluster, CoordinatorKind, Stale};

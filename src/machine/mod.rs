@@ -9,3 +9,4 @@ pub mod fetch;
 pub(crate) mod group;
 pub(crate) mod metadata;
 pub(crate) mod produce;
+pub(crate) mod sasl;

@@ -115,6 +115,20 @@ impl KafkaAdapterBuilder {
         self
     }
 
+    /// As [`ClientBuilder::tls`].
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: crate::client::Tls) -> Self {
+        self.client = self.client.tls(tls);
+        self
+    }
+
+    /// As [`ClientBuilder::login`].
+    #[cfg(feature = "sasl")]
+    pub fn login(mut self, login: crate::client::Login) -> Self {
+        self.client = self.client.login(login);
+        self
+    }
+
     /// How long a call about topics or offsets may take, and reaching the cluster. Default 30 s, from 100 ms to an hour. Java:
     /// `default.api.timeout.ms`.
     pub fn admin_timeout(mut self, timeout: Duration) -> Self {

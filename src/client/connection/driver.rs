@@ -13,8 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Sleep, sleep_until};
 
 use super::{Inner, Shared, now};
+use crate::client::login::Preparing;
 use crate::client::transport::Stream;
-use crate::machine::connection::{ConnectionError, FrameReader, ProtocolViolation, Step};
+use crate::machine::connection::{ConnectionError, FrameReader, ProtocolViolation, Step, TlsFault};
+use crate::machine::sasl::LoginError;
 
 /// Drives the link until it wants no transport.
 pub(super) async fn drive(shared: Arc<Shared>) {
@@ -82,7 +84,10 @@ async fn connect(shared: &Shared) -> Option<Box<dyn Stream>> {
     let mut connecting = pin!(async {
         let address = shared.route.address()?;
         let stream = shared.connector.connect(&address).await;
-        stream.map_err(|error| ConnectionError::Connect { address: address.to_string(), source: Arc::new(error) })
+        stream.map_err(|error| match TlsFault::of(&error) {
+            Some(fault) => fault.clone().into(),
+            None => ConnectionError::Connect { address: address.to_string(), source: Arc::new(error) },
+        })
     });
     loop {
         let timeout = {
@@ -146,6 +151,8 @@ struct Serving<'a> {
     segments: VecDeque<Bytes>,
     unflushed: bool,
     sleep: Pin<Box<Sleep>>,
+    /// Credentials on their way.
+    credentials: Option<Preparing>,
 }
 
 /// How one round of work left the stream.
@@ -167,15 +174,17 @@ impl<'a> Serving<'a> {
             segments: VecDeque::new(),
             unflushed: false,
             sleep: Box::pin(sleep_until(tokio::time::Instant::now())),
+            credentials: None,
         }
     }
 
     fn round(&mut self, cx: &mut Context<'_>) -> Round {
         let Some(timeout) = self.look(cx) else { return Round::Over };
-        let mut moved = match self.write(cx) {
-            Ok(moved) => moved,
+        let mut moved = self.prepare(cx);
+        match self.write(cx) {
+            Ok(written) => moved |= written,
             Err(error) => return self.lost(error),
-        };
+        }
         match self.read(cx) {
             Ok(read) => moved |= read,
             Err(error) => return self.lost(error),
@@ -199,6 +208,20 @@ impl<'a> Serving<'a> {
             Step::Serve { timeout } => Some(timeout),
             Step::Connect { .. } | Step::Rest { .. } => None,
         }
+    }
+
+    /// Gets credentials when they are wanted; whether they came, or cannot be had.
+    fn prepare(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(login) = &self.shared.login else { return false };
+        if self.shared.lock().link.poll_login() {
+            self.credentials = Some(login.prepare(self.shared.limits.setup));
+        }
+        let Some(preparing) = &mut self.credentials else { return false };
+        let Poll::Ready(prepared) = preparing.as_mut().poll(cx) else { return false };
+        self.credentials = None;
+        let failed = self.shared.lock().link.handle_credentials(now(), prepared, fastrand::f64());
+        self.tell(failed);
+        true
     }
 
     /// Writes all it can; whether anything was written.
@@ -272,15 +295,15 @@ impl<'a> Serving<'a> {
                         self.shared.route.throttled(throttled);
                     }
                     if let Err(error) = result {
-                        self.shared.route.failed(&error);
+                        self.tell(Some(error));
                         return Ok(true);
                     }
                 }
                 Ok(None) => return Ok(true),
                 Err(error) => {
                     let violation = ProtocolViolation::Frame(error);
-                    self.shared.route.failed(&ConnectionError::Protocol(violation));
-                    self.shared.lock().link.handle_violation(now(), violation, fastrand::f64());
+                    let failed = self.shared.lock().link.handle_violation(now(), violation, fastrand::f64());
+                    self.tell(failed);
                     return Ok(true);
                 }
             }
@@ -298,19 +321,24 @@ impl<'a> Serving<'a> {
             return false;
         }
         let failed = self.shared.lock().link.handle_timeout(now(), fastrand::f64());
-        if let Some(error) = failed {
-            self.shared.route.failed(&error);
-        }
+        self.tell(failed);
         true
     }
 
     fn lost(&mut self, error: io::Error) -> Round {
-        let error = self.shared.lock().link.handle_lost(now(), error, fastrand::f64());
-        if let Some(error) = error {
-            self.shared.route.failed(&error);
-        }
+        let failed = self.shared.lock().link.handle_lost(now(), error, fastrand::f64());
+        self.tell(failed);
         self.shared.settle();
         Round::Over
+    }
+
+    /// Passes the transport's fault on, if there was one.
+    fn tell(&self, failed: Option<Arc<ConnectionError>>) {
+        let Some(error) = failed else { return };
+        if let (ConnectionError::Login(LoginError::Refused { .. }), Some(login)) = (&*error, &self.shared.login) {
+            login.handle_refused();
+        }
+        self.shared.route.failed(&error);
     }
 }
 

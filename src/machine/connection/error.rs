@@ -4,7 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::TlsFailure;
 use crate::error::{Blame, WriteOutcome};
+use crate::machine::sasl::LoginError;
 use crate::protocol::api::ApiKey;
 use crate::protocol::error_code::ErrorCode;
 use crate::protocol::frame::FrameError;
@@ -63,6 +65,12 @@ impl RequestError {
         }
     }
 
+    /// Whether the broker does not let this client in, and would not the next time: see
+    /// [`ConnectionError::is_locked_out`].
+    pub fn is_locked_out(&self) -> bool {
+        matches!(self, Self::NotSent { cause, .. } | Self::Unanswered { cause, .. } if cause.is_locked_out())
+    }
+
     /// Whether it failed because the client was closed.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::NotSent { cause, .. } | Self::Unanswered { cause, .. } if **cause == ConnectionError::Closed)
@@ -118,6 +126,17 @@ pub enum ConnectionError {
         /// The broker's error code.
         code: ErrorCode,
     },
+    /// TLS could not be agreed on, or ended by a fault.
+    #[error("TLS with {address} failed: {failure}")]
+    Tls {
+        /// With whom.
+        address: String,
+        /// What stood in the way.
+        failure: TlsFailure,
+    },
+    /// The login failed.
+    #[error("{0}")]
+    Login(#[source] LoginError),
     /// Too many requests wait for this connection.
     #[error("{queued} requests wait for the connection already")]
     QueueFull {
@@ -144,7 +163,18 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// Whether another connection may do better.
     pub fn is_retriable(&self) -> bool {
-        !matches!(self, Self::Closed | Self::RequestTooLarge { .. })
+        !self.is_locked_out() && !matches!(self, Self::Closed | Self::RequestTooLarge { .. })
+    }
+
+    /// Whether the broker does not let this client in, and would not the next time: login or certificate are refused, on
+    /// either side, or the listener is of another kind.
+    pub fn is_locked_out(&self) -> bool {
+        match self {
+            Self::Tls { failure, .. } => !failure.is_retriable(),
+            Self::Login(error) => !error.is_retriable(),
+            Self::Protocol(violation) => violation.is_wrong_door(),
+            _ => false,
+        }
     }
 
     /// Who has to act.
@@ -154,6 +184,8 @@ impl ConnectionError {
                 Blame::Network
             }
             Self::Protocol(_) => Blame::Peer,
+            Self::Tls { failure, .. } => failure.blame(),
+            Self::Login(error) => error.blame(),
             Self::HandshakeRefused { .. } | Self::UnknownBroker { .. } => Blame::Broker,
             Self::QueueFull { .. } | Self::RequestTooLarge { .. } | Self::Closed => Blame::Caller,
         }
@@ -177,6 +209,12 @@ pub enum ProtocolViolation {
     /// A frame's length cannot be.
     #[error("{0}")]
     Frame(#[from] FrameError),
+    /// Its first bytes are those of TLS: the listener wants TLS, and was spoken to in plain text.
+    #[error("listener speaks TLS, and this client was told not to")]
+    SpeaksTls,
+    /// Its first bytes are those of HTTP.
+    #[error("peer speaks HTTP, so it is no Kafka broker")]
+    SpeaksHttp,
     /// An answer has no correlation id.
     #[error("answer of {bytes} bytes has no correlation id")]
     TooShort {
@@ -203,6 +241,24 @@ pub enum ProtocolViolation {
         /// What was asked.
         api: ApiKey,
     },
+}
+
+impl ProtocolViolation {
+    /// The same, of the first bytes that came: what cannot be a frame's length may be another protocol's beginning.
+    pub(super) fn at_first_sight(self) -> Self {
+        let Self::Frame(FrameError::TooLarge { length, .. }) = self else { return self };
+        match u32::try_from(length).map(u32::to_be_bytes) {
+            // A record of TLS: an alert or a handshake, and the major version.
+            Ok([0x15 | 0x16, 0x03, ..]) => Self::SpeaksTls,
+            Ok([b'H', b'T', b'T', b'P']) => Self::SpeaksHttp,
+            _ => self,
+        }
+    }
+
+    /// Whether something else than a broker for this kind of connection listens there: trying again changes nothing.
+    fn is_wrong_door(self) -> bool {
+        matches!(self, Self::SpeaksTls | Self::SpeaksHttp)
+    }
 }
 
 impl From<EncodeError> for RequestError {

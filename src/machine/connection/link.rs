@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey as Key;
 
-use super::{ConnectionError, ProtocolViolation, RequestError};
+use super::{ConnectionError, ProtocolViolation, RequestError, TlsFault};
+use crate::machine::sasl::{AnswerError, Authenticator, Exchange, LoginError, Mechanism, Outcome};
 use crate::protocol::DecodeError;
 use crate::protocol::api::ApiKey;
 use crate::protocol::request::{ClientId, EncodedRequest};
@@ -27,6 +28,8 @@ pub(crate) struct Link<W> {
     failures: u32,
     /// Finds the version of ApiVersions that this broker answers; remembers it over transports.
     probe: VersionProbe,
+    /// Where the broker is to be logged in to.
+    login: Option<Authenticator>,
     next_correlation_id: i32,
     queue: VecDeque<(Request<W>, Deadline)>,
     in_flight: VecDeque<InFlight<W>>,
@@ -119,10 +122,26 @@ pub(crate) enum Step {
 #[derive(Debug)]
 enum State {
     Idle,
-    Waiting { until: Instant },
-    Connecting { deadline: Instant },
-    Handshaking { deadline: Instant },
-    Ready { versions: Arc<NegotiatedVersions> },
+    Waiting {
+        until: Instant,
+    },
+    Connecting {
+        deadline: Instant,
+    },
+    Handshaking {
+        deadline: Instant,
+    },
+    Authenticating {
+        deadline: Instant,
+        versions: Arc<NegotiatedVersions>,
+    },
+    /// Nothing new is sent until what is under way is answered, because the login is to be renewed.
+    Draining {
+        versions: Arc<NegotiatedVersions>,
+    },
+    Ready {
+        versions: Arc<NegotiatedVersions>,
+    },
     Closed,
 }
 
@@ -142,7 +161,7 @@ struct InFlight<W> {
     deadline: Deadline,
     /// Where its bytes begin in what this transport carries.
     begins_at: u64,
-    /// `None`: the handshake, which the link asks for itself.
+    /// `None`: the handshake or the login, which the link asks for itself.
     waiter: Option<W>,
 }
 
@@ -153,14 +172,15 @@ struct Progress {
 }
 
 impl<W> Link<W> {
-    /// A link without a transport.
-    pub(crate) fn new(client_id: ClientId, limits: Limits, now: Instant) -> Self {
+    /// A link without a transport, to a broker that is logged in to by this mechanism.
+    pub(crate) fn new(client_id: ClientId, limits: Limits, login: Option<Mechanism>, now: Instant) -> Self {
         Self {
             limits,
             client_id,
             state: State::Idle,
             failures: 0,
             probe: VersionProbe::new(),
+            login: login.map(Authenticator::new),
             next_correlation_id: 0,
             queue: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -215,12 +235,16 @@ impl<W> Link<W> {
             // The wait is kept by the state; nobody needs to be woken for it.
             State::Idle | State::Waiting { .. } | State::Closed => Step::Rest { timeout: None },
             State::Connecting { deadline } => Step::Connect { timeout: self.sooner(deadline) },
-            State::Handshaking { deadline } => Step::Serve { timeout: Some(self.sooner(deadline)) },
+            State::Handshaking { deadline } | State::Authenticating { deadline, .. } => {
+                Step::Serve { timeout: Some(self.sooner(deadline)) }
+            }
             State::Ready { .. } if self.in_flight.is_empty() && !wanted => {
                 Step::Serve { timeout: self.last_activity.checked_add(self.limits.idle) }
             }
-            State::Ready { .. } => {
-                let muted_until = self.muted_until.filter(|until| wanted && *until > now);
+            // Nothing else wakes a link that is to log in once the silence is over.
+            State::Ready { .. } | State::Draining { .. } => {
+                let waits = wanted || matches!(self.state, State::Draining { .. });
+                let muted_until = self.muted_until.filter(|until| waits && *until > now);
                 Step::Serve { timeout: self.earliest_deadline.into_iter().chain(muted_until).min() }
             }
         }
@@ -232,6 +256,38 @@ impl<W> Link<W> {
         self.transmitted = Progress::default();
         self.last_activity = now;
         self.state = State::Handshaking { deadline };
+        if let Some(login) = &mut self.login {
+            login.reset();
+        }
+    }
+
+    /// Whether credentials for a login are wanted. Says so once; give them to
+    /// [`handle_credentials`](Self::handle_credentials).
+    pub(crate) fn poll_login(&mut self) -> bool {
+        let served =
+            !matches!(self.state, State::Idle | State::Waiting { .. } | State::Connecting { .. } | State::Closed);
+        served && self.login.as_mut().is_some_and(Authenticator::poll_wanted)
+    }
+
+    /// The credentials that were wanted, or why there are none.
+    ///
+    /// Returns the fault, if the transport ended by it.
+    pub(crate) fn handle_credentials(
+        &mut self,
+        now: Instant,
+        credentials: Result<Exchange, LoginError>,
+        random: f64,
+    ) -> Option<Arc<ConnectionError>> {
+        let login = self.login.as_mut()?;
+        match credentials {
+            Ok(exchange) => {
+                login.handle_credentials(exchange);
+                None
+            }
+            // A session that goes on outlives a token endpoint that is away for a moment.
+            Err(_) if login.handle_none(now) => None,
+            Err(error) => Some(self.fail(now, ConnectionError::Login(error), random)),
+        }
     }
 
     /// No transport could be made.
@@ -251,15 +307,18 @@ impl<W> Link<W> {
                 self.state = State::Idle;
                 None
             }
-            State::Handshaking { .. } if self.probe.step_down_after_reset() => {
+            State::Handshaking { .. } if !is_tls(&error) && self.probe.step_down_after_reset() => {
                 // The same requests, at once: the broker is there, it only dislikes the handshake.
                 self.in_flight.clear();
                 self.state = State::Idle;
                 None
             }
-            State::Handshaking { .. } | State::Ready { .. } => {
-                Some(self.fail(now, ConnectionError::Lost { source: Arc::new(error) }, random))
+            State::Handshaking { .. } => Some(self.fail(now, lost(hinted(error)), random)),
+            State::Authenticating { .. } => {
+                let complaint = self.login.as_ref().and_then(Authenticator::complaint);
+                Some(self.fail(now, complaint.map_or_else(|| lost(error), ConnectionError::Login), random))
             }
+            State::Draining { .. } | State::Ready { .. } => Some(self.fail(now, lost(error), random)),
             _ => None,
         }
     }
@@ -270,25 +329,42 @@ impl<W> Link<W> {
     /// The transport must be closed; everything on it has failed.
     pub(crate) fn handle_frame(&mut self, now: Instant, frame: Bytes, random: f64) -> Result<(), Arc<ConnectionError>> {
         self.last_activity = now;
-        self.accept(now, &frame).map_err(|error| self.fail(now, error, random))
+        self.accept(now, &frame, random).map_err(|error| self.fail(now, error, random))
     }
 
     /// The peer's bytes cannot be what they claim: the transport is not to be trusted any more.
-    pub(crate) fn handle_violation(&mut self, now: Instant, violation: ProtocolViolation, random: f64) {
-        if matches!(self.state, State::Handshaking { .. } | State::Ready { .. }) {
-            self.fail(now, ConnectionError::Protocol(violation), random);
-        }
+    ///
+    /// Returns the fault, if there was a transport.
+    pub(crate) fn handle_violation(
+        &mut self,
+        now: Instant,
+        violation: ProtocolViolation,
+        random: f64,
+    ) -> Option<Arc<ConnectionError>> {
+        let violation = match self.state {
+            State::Handshaking { .. } => violation.at_first_sight(),
+            _ => violation,
+        };
+        self.is_served().then(|| self.fail(now, ConnectionError::Protocol(violation), random))
     }
 
     /// Appends the segments to write next, in order. Everything handed out must be written, or the transport closed.
     pub(crate) fn poll_transmit(&mut self, now: Instant, segments: &mut VecDeque<Bytes>) {
+        self.renew_login(now);
         match &self.state {
             State::Handshaking { deadline } if self.in_flight.is_empty() => {
                 let deadline = *deadline;
                 self.transmit_handshake(deadline, segments);
             }
-            State::Ready { .. } if self.muted_until.is_some_and(|until| until > now) => {}
-            State::Ready { versions } => {
+            State::Authenticating { deadline, versions } if self.in_flight.is_empty() => {
+                let login = self.login.as_mut().and_then(|login| login.poll_request(now, versions));
+                let deadline = Deadline { at: *deadline, grace: Duration::ZERO };
+                if let Some(request) = login {
+                    self.write(request, deadline, None, segments);
+                }
+            }
+            State::Ready { .. } if !self.muted_for(now).is_zero() => {}
+            State::Ready { versions } if !self.is_silent(now) => {
                 let versions = versions.clone();
                 while self.in_flight.len() < self.limits.in_flight {
                     let Some((next, deadline)) = self.queue.pop_front() else { break };
@@ -310,11 +386,15 @@ impl<W> Link<W> {
     /// Returns the fault, if the transport ended by one.
     pub(crate) fn handle_timeout(&mut self, now: Instant, random: f64) -> Option<Arc<ConnectionError>> {
         match self.state {
-            State::Handshaking { deadline } | State::Connecting { deadline } if deadline <= now => {
+            State::Handshaking { deadline }
+            | State::Connecting { deadline }
+            | State::Authenticating { deadline, .. }
+                if deadline <= now =>
+            {
                 let error = ConnectionError::SetupTimeout { after: self.limits.setup };
                 return Some(self.fail(now, error, random));
             }
-            State::Ready { .. } => {
+            State::Draining { .. } | State::Ready { .. } => {
                 let late = self.in_flight.iter().find(|request| request.deadline.at <= now);
                 if let Some(api) = late.map(|request| request.api) {
                     return Some(self.fail(now, ConnectionError::TimedOut { api }, random));
@@ -415,7 +495,42 @@ impl<W> Link<W> {
         self.in_flight.push_back(InFlight { correlation_id, api, version, deadline, begins_at, waiter });
     }
 
-    fn accept(&mut self, now: Instant, frame: &Bytes) -> Result<(), ConnectionError> {
+    /// Begins to renew a login that is to be renewed, and goes on with it as far as it goes without an answer.
+    fn renew_login(&mut self, now: Instant) {
+        let muted = !self.muted_for(now).is_zero();
+        let Some(login) = &mut self.login else { return };
+        if let State::Ready { versions } = &self.state {
+            // What is quiet needs no login: a broker looks at the session's end when a request comes.
+            if !self.queue.is_empty() {
+                login.renew(now);
+            }
+            if login.is_prepared() {
+                self.state = State::Draining { versions: versions.clone() };
+            }
+        }
+        if let State::Draining { versions } = &self.state
+            && self.in_flight.is_empty()
+            && !muted
+        {
+            self.state = State::Authenticating { deadline: now + self.limits.setup, versions: versions.clone() };
+        }
+    }
+
+    fn is_silent(&self, now: Instant) -> bool {
+        self.login.as_ref().is_some_and(|login| login.is_silent(now))
+    }
+
+    /// Whether a transport carries bytes.
+    fn is_served(&self) -> bool {
+        match self.state {
+            State::Handshaking { .. } | State::Authenticating { .. } | State::Draining { .. } | State::Ready { .. } => {
+                true
+            }
+            State::Idle | State::Waiting { .. } | State::Connecting { .. } | State::Closed => false,
+        }
+    }
+
+    fn accept(&mut self, now: Instant, frame: &Bytes, random: f64) -> Result<(), ConnectionError> {
         let violation = ConnectionError::Protocol;
         let actual =
             correlation_id(frame).map_err(|short| violation(ProtocolViolation::TooShort { bytes: short.bytes }))?;
@@ -427,7 +542,12 @@ impl<W> Link<W> {
             return Err(violation(ProtocolViolation::CorrelationId { expected, actual }));
         }
         let Some(request) = self.in_flight.pop_front() else { return Ok(()) };
-        let Some(waiter) = request.waiter else { return self.accept_handshake(now, request.version, frame) };
+        let Some(waiter) = request.waiter else {
+            return match self.state {
+                State::Authenticating { .. } => self.accept_login(now, request.api, request.version, frame, random),
+                _ => self.accept_handshake(now, request.version, frame),
+            };
+        };
         let api = request.api;
         match response_body(api, request.version, frame) {
             Ok(body) => {
@@ -448,8 +568,17 @@ impl<W> Link<W> {
             ProbeAnswer::AskAgain => Ok(()),
             ProbeAnswer::Refused { code } => Err(ConnectionError::HandshakeRefused { code }),
             ProbeAnswer::Negotiated(versions) => {
-                self.failures = 0;
-                self.state = State::Ready { versions: Arc::new(versions) };
+                let versions = Arc::new(versions);
+                self.state = match (&self.login, &self.state) {
+                    (Some(login), State::Handshaking { deadline }) => {
+                        login.check(&versions).map_err(ConnectionError::Login)?;
+                        State::Authenticating { deadline: *deadline, versions }
+                    }
+                    _ => {
+                        self.failures = 0;
+                        State::Ready { versions }
+                    }
+                };
                 self.obey(now, API_VERSIONS, throttle(API_VERSIONS, version, &frame[CORRELATION_ID_BYTES..]));
                 Ok(())
             }
@@ -470,6 +599,31 @@ impl<W> Link<W> {
         if self.throttled.len() < self.limits.in_flight {
             self.throttled.push_back(Throttled { api, silence });
         }
+    }
+
+    fn accept_login(
+        &mut self,
+        now: Instant,
+        api: ApiKey,
+        version: i16,
+        frame: &Bytes,
+        random: f64,
+    ) -> Result<(), ConnectionError> {
+        let malformed = |_| ConnectionError::Protocol(ProtocolViolation::Malformed { api });
+        let body = response_body(api, version, frame).map_err(malformed)?;
+        let (State::Authenticating { versions, .. }, Some(login)) = (&self.state, &mut self.login) else {
+            return Ok(());
+        };
+        match login.handle_answer(now, version, body, random) {
+            Ok(Outcome::GoOn) => {}
+            Ok(Outcome::LoggedIn) => {
+                self.failures = 0;
+                self.state = State::Ready { versions: versions.clone() };
+            }
+            Err(AnswerError::Login(error)) => return Err(ConnectionError::Login(error)),
+            Err(AnswerError::Malformed(error)) => return Err(malformed(error)),
+        }
+        Ok(())
     }
 
     /// Everything on this transport, and everything behind it, fails; the next transport waits.
@@ -541,6 +695,27 @@ impl Deadline {
         self.at += by;
         self.at
     }
+}
+
+/// The transport's end, by the kind of its fault.
+fn lost(error: io::Error) -> ConnectionError {
+    match TlsFault::of(&error) {
+        Some(fault) => fault.clone().into(),
+        None => ConnectionError::Lost { source: Arc::new(error) },
+    }
+}
+
+/// An end before anything was answered has one cause that can be told.
+fn hinted(error: io::Error) -> io::Error {
+    if is_tls(&error) || error.kind() != io::ErrorKind::UnexpectedEof {
+        return error;
+    }
+    let what = format!("{error} before it answered anything; a listener that wants TLS does that to plain text");
+    io::Error::new(error.kind(), what)
+}
+
+fn is_tls(error: &io::Error) -> bool {
+    TlsFault::of(error).is_some()
 }
 
 /// What follows an answer's header: version 1 of it ends in tagged fields (KIP-482).

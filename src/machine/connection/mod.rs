@@ -12,7 +12,17 @@
 //!       │ wait over,             ▼                   ▼                          │ protocol broken
 //!       │ nothing queued      Waiting ◄─────────────────────────────────────────┘
 //!       └───────────────────────┘ └─ wait over, requests queued ─► Connecting
+//!
+//!   with a login:
+//!                  versions agreed                 logged in
+//!       Handshaking ──────────────► Authenticating ─────────► Ready ─ to be renewed, credentials at hand ─► Draining
+//!                                         ▲                                                                    │
+//!                                         └────────────────── all that was sent is answered ───────────────────┘
 //! ```
+//!
+//! A login is renewed on the transport that it stands on (KIP-368): nothing new is sent, what is under way is answered,
+//! the login is made, and what waited goes on. A broker ends a connection on which a request comes after the session's end,
+//! or between the frames of a login.
 //!
 //! A broker that throttles answers at once and asks for silence (KIP-219). Then nothing more is written until it is over, on
 //! this link alone; what waits or is under way has so much more time.
@@ -23,7 +33,11 @@
 mod error;
 mod frame_reader;
 mod link;
+mod tls;
 
 pub use error::{ConnectionError, ProtocolViolation, RequestError};
+pub use tls::TlsFailure;
+pub(crate) use tls::TlsFault;
+
 pub(crate) use frame_reader::FrameReader;
 pub(crate) use link::{Answer, Done, Encode, Limits, Link, Request, Step, Throttled};

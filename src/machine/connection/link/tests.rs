@@ -39,7 +39,7 @@ impl Rig {
         };
         change(&mut limits);
         let now = Instant::now();
-        Self { link: Link::new(ClientId::new("t").unwrap(), limits, now), now, wire: VecDeque::new() }
+        Self { link: Link::new(ClientId::new("t").unwrap(), limits, None, now), now, wire: VecDeque::new() }
     }
 
     /// A link that is ready.
@@ -147,6 +147,8 @@ fn kind(error: &ConnectionError) -> &'static str {
         ConnectionError::QueueFull { .. } => "full",
         ConnectionError::RequestTooLarge { .. } => "large",
         ConnectionError::UnknownBroker { .. } => "unknown",
+        ConnectionError::Tls { .. } => "tls",
+        ConnectionError::Login(_) => "login",
         ConnectionError::Closed => "closed",
     }
 }
@@ -689,3 +691,6 @@ fn collect(rig: &mut Rig, outcomes: &mut std::collections::HashMap<u32, String>)
         }
     }
 }
+
+#[cfg(feature = "sasl")]
+mod login;

@@ -1,0 +1,25 @@
+//! How brokers are logged in to.
+
+#[cfg(not(feature = "sasl"))]
+mod absent;
+#[cfg(feature = "sasl")]
+mod method;
+#[cfg(feature = "sasl")]
+mod token;
+
+use std::pin::Pin;
+
+use crate::machine::sasl::{Exchange, LoginError};
+
+#[cfg(not(feature = "sasl"))]
+pub(crate) use absent::Login;
+#[cfg(feature = "sasl")]
+pub use method::Login;
+#[cfg(feature = "sasl")]
+pub use token::{BearerToken, Fetching, InvalidToken, TokenSource};
+
+/// Credentials on their way.
+pub(crate) type Preparing = Pin<Box<dyn Future<Output = Prepared> + Send>>;
+
+/// Credentials for one login.
+pub(crate) type Prepared = Result<Exchange, LoginError>;
