@@ -1,30 +1,37 @@
 //! One partition's log: encoded batches, in offset order.
 
+#[cfg(feature = "testing")]
+mod replica;
+
 use std::collections::VecDeque;
 
+use crate::memory::epochs::EpochCache;
 use crate::memory::producer_state::{BatchNumbers, ProducerStates};
 use crate::memory::topic::TopicConfig;
-use crate::protocol::batch::{EncodedBatch, ReadOptions};
+use crate::memory::transactions::Transactions;
+use crate::protocol::batch::{ControlKind, EncodedBatch, ReadOptions};
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, Offset, Timestamp};
 
-/// Batches in order, and where they begin and end. There is one replica, so the high watermark is the end.
+/// Batches in order, and where they begin and end. One replica: who has several keeps the high watermark.
 #[derive(Debug, Default)]
-pub(super) struct PartitionLog {
+pub(crate) struct PartitionLog {
     batches: VecDeque<StoredBatch>,
     start: i64,
     end: i64,
     bytes: usize,
     leader_epoch: i32,
+    epochs: EpochCache,
     producers: ProducerStates,
+    transactions: Transactions,
 }
 
 /// A batch in the log.
 #[derive(Debug, Clone)]
-pub(super) struct StoredBatch {
-    pub(super) batch: EncodedBatch,
+pub(crate) struct StoredBatch {
+    pub(crate) batch: EncodedBatch,
     /// When it was appended, counted over all partitions of the broker.
-    pub(super) order: u64,
+    pub(crate) order: u64,
 }
 
 /// Where a batch was appended.
@@ -41,35 +48,41 @@ pub struct Appended {
 
 impl PartitionLog {
     /// The oldest offset still kept.
-    pub(super) fn start(&self) -> Offset {
+    pub(crate) fn start(&self) -> Offset {
         Offset(self.start)
     }
 
     /// The offset that the next record will get.
-    pub(super) fn end(&self) -> Offset {
+    pub(crate) fn end(&self) -> Offset {
         Offset(self.end)
     }
 
-    pub(super) fn leader_epoch(&self) -> LeaderEpoch {
+    pub(crate) fn leader_epoch(&self) -> LeaderEpoch {
         LeaderEpoch(self.leader_epoch)
     }
 
     /// Counts a change of leader.
-    pub(super) fn bump_leader_epoch(&mut self) {
-        self.leader_epoch = self.leader_epoch.saturating_add(1);
+    pub(crate) fn bump_leader_epoch(&mut self) {
+        self.begin_epoch(self.leader_epoch.saturating_add(1));
+    }
+
+    /// What is appended from now on belongs to this epoch.
+    pub(crate) fn begin_epoch(&mut self, epoch: i32) {
+        self.leader_epoch = epoch;
+        self.epochs.begin(epoch, self.end);
     }
 
     /// Forgets its idempotent producers.
-    pub(super) fn forget_producers(&mut self) {
+    pub(crate) fn forget_producers(&mut self) {
         self.producers.clear();
     }
 
-    pub(super) fn batches(&self) -> impl Iterator<Item = &StoredBatch> {
+    pub(crate) fn batches(&self) -> impl Iterator<Item = &StoredBatch> {
         self.batches.iter()
     }
 
     /// Appends a batch as a producer sends it, or finds that it is there already.
-    pub(super) fn append(
+    pub(crate) fn append(
         &mut self,
         batch: EncodedBatch,
         config: &TopicConfig,
@@ -77,10 +90,7 @@ impl PartitionLog {
         order: u64,
     ) -> Result<Appended, ErrorCode> {
         validate(&batch, config)?;
-        let numbers = batch.header().producer.and_then(|producer| {
-            let records = batch.header().last_offset_delta + 1;
-            BatchNumbers::new(producer.id, producer.epoch, producer.base_sequence, records)
-        });
+        let numbers = BatchNumbers::of(batch.header());
         let log_append_time = config.log_append_time.then_some(now);
         if let Some(numbers) = &numbers
             && let Some(offset) = self.producers.check(numbers)?
@@ -95,17 +105,41 @@ impl PartitionLog {
             batch = batch.with_log_append_time(time);
         }
         let base_offset = self.end;
-        self.end = batch.header().next_offset().0;
-        self.bytes += batch.bytes().len();
-        self.batches.push_back(StoredBatch { batch, order });
-        if let Some(numbers) = numbers {
-            self.producers.appended(numbers, base_offset, now);
-        }
+        self.store(batch, order, now);
         Ok(Appended { base_offset: Offset(base_offset), log_append_time, duplicate: false })
     }
 
+    fn store(&mut self, batch: EncodedBatch, order: u64, now: Timestamp) {
+        let header = *batch.header();
+        if let Some(epoch) = header.leader_epoch {
+            self.epochs.begin(epoch.0, header.base_offset.0);
+        }
+        self.end = header.next_offset().0;
+        self.bytes += batch.bytes().len();
+        self.remember(&batch, now);
+        self.batches.push_back(StoredBatch { batch, order });
+    }
+
+    /// What the producers' states and transactions learn from a batch.
+    fn remember(&mut self, batch: &EncodedBatch, now: Timestamp) {
+        let header = batch.header();
+        let Some(producer) = header.producer else { return };
+        if header.is_control {
+            let kind = batch.open(&ReadOptions::default()).ok().and_then(|view| view.control_kind().ok().flatten());
+            self.producers.marked(producer.id, producer.epoch, now);
+            self.transactions.ended(producer.id, header.base_offset, kind == Some(ControlKind::Abort));
+            return;
+        }
+        if let Some(numbers) = BatchNumbers::of(header) {
+            self.producers.appended(numbers, header.base_offset.0, now);
+        }
+        if header.is_transactional {
+            self.transactions.continued(producer.id, header.base_offset);
+        }
+    }
+
     /// Whole batches from the one that holds `from` on: at least one if there is any, then as many as fit.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         from: Offset,
         max_records: usize,
@@ -114,10 +148,9 @@ impl PartitionLog {
         if from.0 < self.start || from.0 > self.end {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
         }
-        let first = self.batches.partition_point(|stored| stored.batch.header().next_offset() <= from);
         let (mut records, mut bytes) = (0, 0);
         let mut read = Vec::new();
-        for stored in self.batches.range(first..) {
+        for stored in self.from(from) {
             records += stored.batch.header().record_count as usize;
             bytes += stored.batch.bytes().len();
             if !read.is_empty() && (records > max_records || bytes > max_bytes) {
@@ -128,8 +161,13 @@ impl PartitionLog {
         Ok(read)
     }
 
+    fn from(&self, offset: Offset) -> impl Iterator<Item = &StoredBatch> {
+        let first = self.batches.partition_point(|stored| stored.batch.header().next_offset() <= offset);
+        self.batches.range(first..)
+    }
+
     /// Deletes what lies before `offset`: whole batches go, a part of one is only hidden (DeleteRecords).
-    pub(super) fn delete_before(&mut self, offset: Offset) -> Result<Offset, ErrorCode> {
+    pub(crate) fn delete_before(&mut self, offset: Offset) -> Result<Offset, ErrorCode> {
         if offset.0 < 0 || offset.0 > self.end {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
         }
@@ -144,7 +182,7 @@ impl PartitionLog {
     }
 
     /// Drops the batches that the topic's settings let go.
-    pub(super) fn apply_retention(&mut self, config: &TopicConfig, now: Timestamp) {
+    pub(crate) fn apply_retention(&mut self, config: &TopicConfig, now: Timestamp) {
         if !config.deleted {
             return;
         }
@@ -165,16 +203,18 @@ impl PartitionLog {
     fn drop_first(&mut self) {
         if let Some(first) = self.batches.pop_front() {
             self.bytes -= first.batch.bytes().len();
+            self.epochs.begin_at(self.start);
+            self.transactions.forget_before(Offset(self.start));
         }
     }
 }
 
 /// What a broker checks before it appends (`LogValidator`).
 fn validate(batch: &EncodedBatch, config: &TopicConfig) -> Result<(), ErrorCode> {
-    batch.check_crc().map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
     if usize::try_from(config.max_message_bytes).is_ok_and(|limit| batch.bytes().len() > limit) {
         return Err(ErrorCode::MESSAGE_TOO_LARGE);
     }
+    batch.check_crc().map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
     let header = batch.header();
     if header.record_count == 0 || i64::from(header.last_offset_delta) + 1 != i64::from(header.record_count) {
         return Err(ErrorCode::INVALID_RECORD);

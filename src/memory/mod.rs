@@ -13,6 +13,7 @@
 //! whenever a partition is written or read.
 
 mod assign;
+mod epochs;
 mod faults;
 mod group;
 mod log;
@@ -20,6 +21,7 @@ mod producer_state;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod transactions;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -33,8 +35,12 @@ pub use group::{Commit, Committed, MemberEvent, MemberId, Owned};
 pub use log::Appended;
 pub use topic::TopicConfig;
 
+pub(crate) use log::PartitionLog;
+pub(crate) use topic::is_valid_name;
+#[cfg(feature = "testing")]
+pub(crate) use {log::StoredBatch, transactions::Aborted};
+
 use group::{Group, Surroundings};
-use log::PartitionLog;
 use topic::TopicState;
 
 /// A broker, without a way to reach it.
@@ -78,7 +84,7 @@ impl Broker {
         config: TopicConfig,
         now: Instant,
     ) -> Result<(), ErrorCode> {
-        if !topic::is_valid_name(name) {
+        if !is_valid_name(name) {
             return Err(ErrorCode::INVALID_TOPIC_EXCEPTION);
         }
         if !(1..=MAX_PARTITIONS).contains(&partitions) {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use crate::protocol::batch::BatchHeader;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::Timestamp;
 
@@ -15,6 +16,12 @@ pub(super) struct BatchNumbers {
 }
 
 impl BatchNumbers {
+    /// The numbers of a batch with this header.
+    pub(super) fn of(header: &BatchHeader) -> Option<Self> {
+        let producer = header.producer?;
+        Self::new(producer.id, producer.epoch, producer.base_sequence, header.last_offset_delta.saturating_add(1))
+    }
+
     /// The numbers of a batch of `records` records; `None` for a producer that is not idempotent.
     pub(super) fn new(producer_id: i64, producer_epoch: i16, first_sequence: i32, records: i32) -> Option<Self> {
         if producer_id < 0 {
@@ -57,30 +64,50 @@ impl ProducerStates {
         if let Some((_, offset)) = state.batches.iter().find(|(known, _)| known == batch) {
             return Ok(Some(*offset));
         }
-        let last = state.batches.back().map(|(known, _)| known.last_sequence);
-        let follows = last.is_none_or(|last| batch.first_sequence == last.checked_add(1).unwrap_or(0));
-        if follows { Ok(None) } else { Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) }
+        // After a marker the epoch is known and no batch is: numbers begin at 0.
+        let next = match state.batches.back() {
+            Some((last, _)) => last.last_sequence.checked_add(1).unwrap_or(0),
+            None => 0,
+        };
+        if batch.first_sequence == next { Ok(None) } else { Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) }
+    }
+
+    /// Whether a coordinator may mark this producer's transaction in this epoch.
+    ///
+    /// # Errors
+    /// `INVALID_PRODUCER_EPOCH` where a newer one is known.
+    #[cfg(feature = "testing")]
+    pub(super) fn check_marker(&self, producer_id: i64, epoch: i16) -> Result<(), ErrorCode> {
+        let fenced = self.0.get(&producer_id).is_some_and(|state| epoch < state.epoch);
+        if fenced { Err(ErrorCode::INVALID_PRODUCER_EPOCH) } else { Ok(()) }
+    }
+
+    /// Remembers a marker. One of a newer epoch (KIP-890) fences the older.
+    pub(super) fn marked(&mut self, producer_id: i64, epoch: i16, now: Timestamp) {
+        self.enter(producer_id, epoch, now);
     }
 
     /// Remembers a batch that was appended at `offset`.
     pub(super) fn appended(&mut self, batch: BatchNumbers, offset: i64, now: Timestamp) {
-        if self.0.len() >= MAX_PRODUCERS && !self.0.contains_key(&batch.producer_id) {
-            self.forget_oldest();
-        }
-        let state = self.0.entry(batch.producer_id).or_insert_with(|| ProducerState {
-            epoch: batch.producer_epoch,
-            batches: VecDeque::new(),
-            last_append: now,
-        });
-        if state.epoch != batch.producer_epoch {
-            state.epoch = batch.producer_epoch;
-            state.batches.clear();
-        }
+        let state = self.enter(batch.producer_id, batch.producer_epoch, now);
         if state.batches.len() == BATCHES_KEPT {
             state.batches.pop_front();
         }
         state.batches.push_back((batch, offset));
+    }
+
+    fn enter(&mut self, producer_id: i64, epoch: i16, now: Timestamp) -> &mut ProducerState {
+        if self.0.len() >= MAX_PRODUCERS && !self.0.contains_key(&producer_id) {
+            self.forget_oldest();
+        }
+        let unknown = || ProducerState { epoch, batches: VecDeque::new(), last_append: now };
+        let state = self.0.entry(producer_id).or_insert_with(unknown);
+        if state.epoch != epoch {
+            state.epoch = epoch;
+            state.batches.clear();
+        }
         state.last_append = now;
+        state
     }
 
     /// Forgets every producer, as a broker does whose producer state expired or was truncated away.

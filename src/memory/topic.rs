@@ -120,7 +120,7 @@ impl TopicConfig {
 }
 
 /// Whether Kafka accepts this as a topic's name (`org.apache.kafka.common.internals.Topic.validate`).
-pub(super) fn is_valid_name(name: &str) -> bool {
+pub(crate) fn is_valid_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     !name.is_empty() && name.len() <= 249 && name != "." && name != ".." && name.chars().all(legal)
 }
