@@ -66,6 +66,7 @@ pub struct ClientBuilder {
     login: Option<Login>,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
+    connector: Arc<dyn Connector>,
 }
 
 impl ClientBuilder {
@@ -91,7 +92,15 @@ impl ClientBuilder {
             login: None,
             #[cfg(feature = "tls")]
             tls: None,
+            connector: Arc::new(TcpConnector),
         }
+    }
+
+    /// How streams to brokers are made.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn connector(mut self, connector: Arc<dyn Connector>) -> Self {
+        self.connector = connector;
+        self
     }
 
     /// The name that brokers log, count and limit this client by. Default `kafka-harbor`; at most 249 bytes.
@@ -210,15 +219,11 @@ impl ClientBuilder {
     /// # Errors
     /// Naming every option that cannot be used.
     pub fn build(self) -> Result<Client, ConfigError> {
-        self.build_with(Arc::new(TcpConnector))
+        Ok(Client::over(Cluster::new(self.check()?)))
     }
 
-    pub(crate) fn build_with(self, connector: Arc<dyn Connector>) -> Result<Client, ConfigError> {
-        Ok(Client::over(Cluster::new(self.check(connector)?)))
-    }
-
-    fn check(self, connector: Arc<dyn Connector>) -> Result<ClientConfig, ConfigError> {
-        let connector = self.secured(connector);
+    fn check(self) -> Result<ClientConfig, ConfigError> {
+        let connector = self.secured(Arc::clone(&self.connector));
         let mut problems = Problems::default();
         let bootstrap = self.check_bootstrap(&mut problems);
         problems.require(self.client_id.len() <= 249, "client_id", "it is longer than 249 bytes");
@@ -260,9 +265,9 @@ impl ClientBuilder {
                 reconnect: ExponentialFullJitter { first, max },
             },
             wire_client_id,
-            connector,
             observers: Observers::new(self.observers),
             login: self.login,
+            connector,
         })
     }
 
@@ -351,7 +356,7 @@ mod tests {
 
     #[test]
     fn addresses_may_be_one_text() {
-        let config = ClientBuilder::new(["a:1, b:2", "[::1]:3"]).check(Arc::new(TcpConnector)).unwrap();
+        let config = ClientBuilder::new(["a:1, b:2", "[::1]:3"]).check().unwrap();
         let addresses: Vec<_> = config.bootstrap.iter().map(ToString::to_string).collect();
         assert_eq!(addresses, ["a:1", "b:2", "[::1]:3"]);
     }

@@ -20,7 +20,7 @@ mod producer;
 mod secret;
 #[cfg(feature = "tls")]
 mod tls;
-mod transport;
+pub(crate) mod transport;
 
 #[cfg(test)]
 pub(crate) mod scripted;

@@ -113,7 +113,7 @@ impl Brokers {
 
     /// Options of a client of these brokers.
     pub(crate) fn client(&self, bootstrap: &str, options: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
-        options(Client::builder([bootstrap])).build_with(Arc::new(self.clone())).unwrap()
+        options(Client::builder([bootstrap])).connector(Arc::new(self.clone())).build().unwrap()
     }
 
     fn note(&self, entry: String) {

@@ -557,7 +557,7 @@ async fn a_request_that_was_written_in_part_may_have_been_acted_on() {
     brokers.at("a:1", usual);
     let armed = Arc::new(AtomicUsize::new(0));
     let connector = BreakingConnector(brokers, armed.clone());
-    let client = Client::builder(["a:1"]).build_with(Arc::new(connector)).unwrap();
+    let client = Client::builder(["a:1"]).connector(Arc::new(connector)).build().unwrap();
     client.cluster().topics(&["t".into()], deadline_in(SECOND)).await.unwrap();
     let connection = client.cluster().connections().to(NodeId(1));
     connection.call(heartbeat(1), SECOND).await.unwrap();

@@ -61,6 +61,13 @@ impl KafkaAdapterBuilder {
         Self { client: Client::builder(bootstrap), settings }
     }
 
+    /// How streams to brokers are made.
+    #[cfg(feature = "testing")]
+    pub(crate) fn connector(mut self, connector: std::sync::Arc<dyn crate::client::transport::Connector>) -> Self {
+        self.client = self.client.connector(connector);
+        self
+    }
+
     /// As [`ClientBuilder::client_id`].
     pub fn client_id(mut self, id: impl Into<String>) -> Self {
         self.client = self.client.client_id(id);
