@@ -1,0 +1,201 @@
+//! All groups: what kind each is, and the offsets it has committed.
+//!
+//! The coordinator of each kind of group is a file of its own; a kind is a variant of [`Kind`].
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use super::call::Call;
+use super::classic_group::{ClassicGroup, GroupLimits, Who};
+use super::core::Core;
+use crate::protocol::error_code::ErrorCode;
+use crate::record::TopicPartition;
+
+/// All groups, by id.
+#[derive(Debug, Default)]
+pub(super) struct Groups(BTreeMap<String, Group>);
+
+/// One group.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) kind: Kind,
+    pub(super) offsets: BTreeMap<TopicPartition, Committed>,
+}
+
+/// Who coordinates a group, and how.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Classic(ClassicGroup),
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Self::Classic(ClassicGroup::default())
+    }
+}
+
+/// A committed offset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Committed {
+    pub(super) offset: i64,
+    pub(super) leader_epoch: i32,
+    pub(super) metadata: String,
+}
+
+impl Group {
+    /// `classic` or whatever else there is.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self.kind {
+            Kind::Classic(_) => "classic",
+        }
+    }
+
+    pub(super) fn state_name(&self) -> &'static str {
+        match &self.kind {
+            Kind::Classic(group) => group.state().name(),
+        }
+    }
+
+    pub(super) fn protocol_type(&self) -> &str {
+        match &self.kind {
+            Kind::Classic(group) => group.protocol_type(),
+        }
+    }
+
+    /// Whether nobody is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.kind {
+            Kind::Classic(group) => group.is_empty(),
+        }
+    }
+
+    /// Whether a commit by this member, of this generation or epoch, may be.
+    pub(super) fn check_commit(&mut self, who: &Who, now: Instant) -> Result<(), ErrorCode> {
+        match &mut self.kind {
+            Kind::Classic(group) => group.check_commit(who, now),
+        }
+    }
+
+    /// The group as a classic one.
+    ///
+    /// # Errors
+    /// `GROUP_ID_NOT_FOUND` for one of another kind.
+    #[expect(clippy::unnecessary_wraps, reason = "other kinds stand beside it")]
+    pub(super) fn classic(&mut self) -> Result<&mut ClassicGroup, ErrorCode> {
+        match &mut self.kind {
+            Kind::Classic(group) => Ok(group),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match &self.kind {
+            Kind::Classic(group) => group.poll_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, limits: GroupLimits, now: Instant) {
+        match &mut self.kind {
+            Kind::Classic(group) => group.handle_timeout(limits, now),
+        }
+    }
+
+    fn reload(&mut self, now: Instant) {
+        match &mut self.kind {
+            Kind::Classic(group) => group.reload(now),
+        }
+    }
+}
+
+impl Groups {
+    pub(super) fn get(&self, id: &str) -> Option<&Group> {
+        self.0.get(id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Group> {
+        self.0.get_mut(id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Group)> {
+        self.0.iter()
+    }
+
+    pub(super) fn remove(&mut self, id: &str) {
+        self.0.remove(id);
+    }
+
+    /// The group, made if it is not there and there is room.
+    pub(super) fn get_or_create(&mut self, id: &str, most: usize) -> Result<&mut Group, ErrorCode> {
+        if self.0.len() >= most && !self.0.contains_key(id) {
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
+        Ok(self.0.entry(id.to_owned()).or_default())
+    }
+
+    /// A topic is gone, and what was committed on it.
+    pub(super) fn forget_topic(&mut self, topic: &str) {
+        for group in self.0.values_mut() {
+            group.offsets.retain(|partition, _| *partition.topic != *topic);
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.0.values().filter_map(Group::poll_timeout).min()
+    }
+
+    /// Does what is due; tells whether anything was.
+    pub(super) fn handle_timeout(&mut self, limits: GroupLimits, now: Instant) -> bool {
+        let mut any = false;
+        for group in self.0.values_mut().filter(|group| group.poll_timeout().is_some_and(|at| at <= now)) {
+            group.handle_timeout(limits, now);
+            any = true;
+        }
+        any
+    }
+
+    /// These groups have a new coordinator.
+    pub(super) fn reload(&mut self, moved: impl Fn(&str) -> bool, now: Instant) {
+        self.0.iter_mut().filter(|(id, _)| moved(id)).for_each(|(_, group)| group.reload(now));
+    }
+}
+
+/// Groups, as requests reach them.
+impl Core {
+    /// Checks that this node coordinates the group.
+    ///
+    /// # Errors
+    /// `INVALID_GROUP_ID` for one without a name, `NOT_COORDINATOR`.
+    pub(super) fn check_coordinator(&self, call: &Call, group: &str) -> Result<(), ErrorCode> {
+        if group.is_empty() {
+            return Err(ErrorCode::INVALID_GROUP_ID);
+        }
+        match self.coordinator_of(group) {
+            Some(node) if node == call.node => Ok(()),
+            _ => Err(ErrorCode::NOT_COORDINATOR),
+        }
+    }
+
+    /// A group that this node coordinates.
+    ///
+    /// # Errors
+    /// Those of [`check_coordinator`](Self::check_coordinator); `GROUP_ID_NOT_FOUND`.
+    pub(super) fn group(&mut self, call: &Call, group: &str) -> Result<&mut Group, ErrorCode> {
+        self.check_coordinator(call, group)?;
+        self.groups.get_mut(group).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)
+    }
+
+    /// A classic group that this node coordinates.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group), but `UNKNOWN_MEMBER_ID` where there is none: what a member hears.
+    pub(super) fn classic_group(&mut self, call: &Call, group: &str) -> Result<&mut ClassicGroup, ErrorCode> {
+        let unknown = |code| if code == ErrorCode::GROUP_ID_NOT_FOUND { ErrorCode::UNKNOWN_MEMBER_ID } else { code };
+        self.group(call, group).and_then(Group::classic).map_err(unknown)
+    }
+
+    pub(super) fn group_limits(&self) -> GroupLimits {
+        GroupLimits {
+            initial_delay: self.settings.initial_rebalance_delay,
+            max_members: self.settings.max_group_members,
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The client, the consumer group and the harbor over the dev broker: in process in virtual time, and over TCP.
+
+#![cfg(all(feature = "kafka", feature = "testing"))]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kafka_harbor::client::{
+    Client, CommitPosition, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, OffsetSpec, PartitionBatch,
+};
+use kafka_harbor::harbor::{Context, Failure, Harbor, Message, Text};
+use kafka_harbor::protocol::api::ApiKey;
+use kafka_harbor::protocol::error_code::ErrorCode;
+use kafka_harbor::record::{NewTopic, Offset, Record, Topic, TopicPartition};
+use kafka_harbor::testing::broker::{DevBroker, Effect, Rule, StartError};
+
+const SECOND: Duration = Duration::from_secs(1);
+const PRODUCE: ApiKey = ApiKey(0);
+
+async fn three() -> DevBroker {
+    DevBroker::builder().nodes(3).topic("orders", 6).start().await.unwrap()
+}
+
+fn at(partition: i32) -> TopicPartition {
+    TopicPartition::new("orders", partition)
+}
+
+async fn produce(client: &Client, from: usize, to: usize) {
+    let producer = client.producer().build().unwrap();
+    let record = |number: usize| Record::new("orders", number.to_string()).with_key(number.to_string());
+    producer.send_all((from..to).map(record).collect()).await.unwrap();
+    producer.close(10 * SECOND).await.unwrap();
+}
+
+fn numbers(batch: &PartitionBatch) -> Vec<usize> {
+    let records = batch.batches.iter().filter(|batch| !batch.is_control()).flat_map(|batch| batch.records());
+    let records = records.map(|record| record.unwrap()).filter(|record| record.offset >= batch.from);
+    records.map(|record| std::str::from_utf8(record.value.unwrap()).unwrap().parse().unwrap()).collect()
+}
+
+async fn consumer(client: &Client, group: &str) -> Consumer {
+    client.consumer(group).topic("orders", OffsetReset::Earliest).build().unwrap()
+}
+
+/// Reads and commits until so many different numbers were seen.
+async fn read(consumer: &mut Consumer, seen: &mut BTreeSet<usize>, until: usize) {
+    let reading = async {
+        while seen.len() < until {
+            match consumer.next().await.expect("goes on") {
+                ConsumerEvent::Batch(batch) => {
+                    seen.extend(numbers(&batch));
+                    let position = CommitPosition::new(batch.assigned.clone(), batch.next_offset);
+                    // A commit may meet a rebalance; what it would have covered is read again.
+                    let _ = consumer.handle().commit(vec![position]).await;
+                }
+                ConsumerEvent::Fault(fault) if fault.is_fatal() => panic!("{fault}"),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(120 * SECOND, reading).await.expect("everything is read in time");
+}
+
+/// What the client does with every API it has, on any dev broker.
+async fn everything(client: Client) {
+    client.ping(10 * SECOND).await.unwrap();
+    let admin = client.admin();
+    let made = Topic::from("made");
+    let created = admin.create_topics(&[NewTopic::new(&made).with_partitions(2)]).await;
+    created[0].1.as_ref().unwrap();
+    assert_eq!(admin.describe_topics(std::slice::from_ref(&made)).await[0].1.as_ref().unwrap().partitions.len(), 2);
+    admin.create_partitions(&[(made.clone(), 3)]).await[0].1.as_ref().unwrap();
+    assert!(admin.describe_topic_configs(std::slice::from_ref(&made)).await[0].1.as_ref().unwrap().len() > 3);
+
+    produce(&client, 0, 500).await;
+    let asked: Vec<_> = (0..6).map(|partition| (at(partition), OffsetSpec::Latest)).collect();
+    let ends = admin.list_offsets(&asked, IsolationLevel::ReadCommitted).await;
+    let ends: Vec<i64> = ends.into_iter().map(|(_, end)| end.unwrap().offset.unwrap().0).collect();
+    assert_eq!(ends.iter().sum::<i64>(), 500);
+
+    let mut reader = consumer(&client, "billing").await;
+    let mut seen = BTreeSet::new();
+    read(&mut reader, &mut seen, 500).await;
+    let groups = admin.list_groups().await.unwrap();
+    assert!(groups.groups.iter().any(|group| group.group == "billing"), "{groups:?}");
+    reader.close(10 * SECOND).await.unwrap();
+    admin.delete_records(&[(at(0), Offset(1))]).await[0].1.as_ref().unwrap();
+    admin.delete_groups(&["billing".to_owned()]).await[0].1.as_ref().unwrap();
+    admin.delete_topics(&[made]).await[0].1.as_ref().unwrap();
+    client.close(10 * SECOND).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_client_runs_in_process_in_virtual_time() {
+    let broker = three().await;
+    everything(broker.client_config().build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn the_client_runs_over_tcp() {
+    let builder = DevBroker::builder().nodes(3).topic("orders", 6);
+    let broker = builder.listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let bootstrap = broker.tcp_bootstrap();
+    assert_eq!(bootstrap.split(',').collect::<BTreeSet<_>>().len(), 3, "each node has a port of its own: {bootstrap}");
+    everything(Client::builder([bootstrap]).build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn an_address_beyond_this_machine_has_to_be_asked_for_twice() {
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    let refused = DevBroker::builder().listen(everywhere).start().await.unwrap_err();
+    assert!(matches!(refused, StartError::BeyondLoopback { .. }), "{refused}");
+    let broker = DevBroker::builder().listen(everywhere).dangerously_beyond_loopback().start().await.unwrap();
+    assert!(broker.tcp_bootstrap().starts_with("127.0.0.1:"), "an address that can be connected to");
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_share_partitions_and_survive_each_other() {
+    let broker = three().await;
+    let client = broker.client_config().build().unwrap();
+    let (mut first, mut second) = (consumer(&client, "g").await, consumer(&client, "g").await);
+    let (mut of_first, mut of_second) = (BTreeSet::new(), BTreeSet::new());
+    let joined = tokio::time::timeout(60 * SECOND, async {
+        let mut halves = (0, 0);
+        while halves != (3, 3) {
+            tokio::select! {
+                Some(event) = first.next() => count(&mut halves.0, event),
+                Some(event) = second.next() => count(&mut halves.1, event),
+            }
+        }
+    });
+    joined.await.expect("three each");
+    produce(&client, 0, 300).await;
+    let both = async {
+        loop {
+            tokio::select! {
+                Some(event) = first.next() => take(&mut of_first, event),
+                Some(event) = second.next() => take(&mut of_second, event),
+            }
+            if of_first.len() + of_second.len() == 300 {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(60 * SECOND, both).await.expect("all is read");
+    assert!(!of_first.is_empty() && !of_second.is_empty());
+    second.close(10 * SECOND).await.unwrap();
+    produce(&client, 300, 400).await;
+    // What was never committed comes again with what is new.
+    read(&mut first, &mut of_first, 400).await;
+}
+
+fn count(partitions: &mut i64, event: ConsumerEvent) {
+    match event {
+        ConsumerEvent::Assigned(assigned) => *partitions += assigned.len() as i64,
+        ConsumerEvent::Revoked(revoked, release) => {
+            *partitions -= revoked.len() as i64;
+            release.send();
+        }
+        ConsumerEvent::Lost(lost) => *partitions -= lost.len() as i64,
+        _ => {}
+    }
+}
+
+fn take(seen: &mut BTreeSet<usize>, event: ConsumerEvent) {
+    if let ConsumerEvent::Batch(batch) = event {
+        seen.extend(numbers(&batch));
+    }
+}
+
+/// Java KAFKA-5494 and its kin: a resend after an answer that never came is a duplicate to the broker, and none to a reader.
+#[tokio::test(start_paused = true)]
+async fn what_was_written_and_not_answered_is_written_once() {
+    for effect in [Effect::DropAnswer, Effect::CloseAfter, Effect::Cut(9), Effect::Cut(0)] {
+        let broker = three().await;
+        let client = broker.client_config().request_timeout(2 * SECOND).build().unwrap();
+        let rule = broker.order(Rule::new(PRODUCE, effect.clone()).times(2));
+        produce(&client, 0, 60).await;
+        assert_eq!(broker.withdraw(rule), None, "the fault was met twice: {effect:?}");
+        let ends = broker.act(|cluster, _| {
+            (0..6).map(|partition| cluster.partition(&at(partition)).unwrap().high_watermark.0).collect::<Vec<_>>()
+        });
+        assert_eq!(ends.iter().sum::<i64>(), 60, "{effect:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn leaders_and_nodes_come_and_go_under_a_producer_and_a_group() {
+    let broker = three().await;
+    let client = broker.client_config().build().unwrap();
+    let mut reader = consumer(&client, "g").await;
+    let mut seen = BTreeSet::new();
+    for round in 0..6 {
+        let node = round % 3 + 1;
+        match round {
+            0..3 => broker.act(|cluster, now| {
+                for partition in 0..6 {
+                    cluster.move_leader(&at(partition), node, now).unwrap();
+                }
+            }),
+            _ => broker.act(|cluster, now| cluster.crash(node, now)),
+        }
+        produce(&client, round as usize * 100, round as usize * 100 + 100).await;
+        read(&mut reader, &mut seen, round as usize * 100 + 100).await;
+        broker.act(|cluster, now| cluster.restart(node, now));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_throttled_client_goes_on_and_loses_nothing() {
+    let broker = three().await;
+    let client = broker.client_config().build().unwrap();
+    broker.order(Rule::any(Effect::Throttle(SECOND)).skip(3).times(10));
+    produce(&client, 0, 100).await;
+    let mut reader = consumer(&client, "g").await;
+    read(&mut reader, &mut BTreeSet::new(), 100).await;
+}
+
+/// The harbor's own story: a handler that fails, the ladder, the dead letter, the redrive.
+async fn orders(broker: &DevBroker, adapter: kafka_harbor::adapter::kafka::KafkaAdapterBuilder) {
+    let harbor = Harbor::builder("orders-service", adapter.build().unwrap()).serializer(Text).build().unwrap();
+    let seen: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
+    let handler = {
+        let seen = Arc::clone(&seen);
+        move |order: String, context: Context| {
+            let attempt = context.attempt();
+            let mut seen = seen.lock().unwrap();
+            seen.push((order.clone(), attempt));
+            let healed = seen.iter().filter(|(value, _)| *value == order).count() > 2;
+            let fails = order == "bad" && !healed;
+            std::future::ready(if fails { Err(Failure::new("bad sku").named("ValidationError")) } else { Ok(()) })
+        }
+    };
+    let consumer = harbor.consumer("billing").auto_create_topics(true).retry_levels(["300ms"]).from_beginning(true);
+    consumer.subscribe("orders", handler).build().unwrap().start().await.unwrap();
+    let producer = harbor.producer().build().unwrap();
+    for order in ["good", "bad"] {
+        producer.send("orders", Message::new(order.to_owned()).with_key(order)).await.unwrap();
+    }
+    let dead = TopicPartition::new("orders-dlq", 0);
+    let letters = || {
+        broker.act(|cluster, _| {
+            (0..6)
+                .filter_map(|index| cluster.partition(&TopicPartition::new(dead.topic.clone(), index)))
+                .map(|partition| partition.high_watermark.0)
+                .sum::<i64>()
+        })
+    };
+    let wait = async {
+        while letters() < 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(60 * SECOND, wait).await.expect("a dead letter");
+    let report = harbor.redrive("orders-dlq").idle_timeout("1s").run().await.unwrap();
+    assert_eq!((report.reprocessed, report.skipped), (1, 0));
+    let wait = async {
+        while seen.lock().unwrap().len() < 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(60 * SECOND, wait).await.expect("it is handled at last");
+    harbor.shutdown(20 * SECOND).await.unwrap();
+    let attempts: Vec<u32> = seen.lock().unwrap().iter().filter(|(order, _)| order == "bad").map(|(_, n)| *n).collect();
+    assert_eq!(attempts, [1, 2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_orders_story_runs_in_process() {
+    let broker = three().await;
+    orders(&broker, broker.adapter_config()).await;
+}
+
+#[tokio::test]
+async fn the_orders_story_runs_over_tcp() {
+    let builder = DevBroker::builder().nodes(3).topic("orders", 6);
+    let broker = builder.listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let bootstrap = broker.tcp_bootstrap();
+    orders(&broker, kafka_harbor::adapter::kafka::KafkaAdapter::builder(bootstrap.split(','))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_is_told_with_its_code() {
+    let broker = three().await;
+    let client = broker.client_config().build().unwrap();
+    broker.order(Rule::new(PRODUCE, Effect::Fail(ErrorCode::MESSAGE_TOO_LARGE)).topic("orders"));
+    let producer = client.producer().build().unwrap();
+    let error = producer.send(Record::new("orders", "x").with_partition(0)).await.unwrap_err();
+    assert!(error.to_string().contains("MESSAGE_TOO_LARGE"), "{error}");
+}
