@@ -163,7 +163,8 @@ impl KafkaAdapterBuilder {
         self
     }
 
-    /// As [`ProducerBuilder::max_request_bytes`].
+    /// As [`ProducerBuilder::max_request_bytes`], but by default 1 MiB and 64 KiB: a record of the size that brokers take by
+    /// default, with the headers of a hop.
     pub fn max_request_bytes(mut self, bytes: usize) -> Self {
         self.settings.max_request_bytes = Some(bytes);
         self
@@ -255,7 +256,10 @@ impl KafkaSettings {
             .delivery_timeout(delivery_timeout.min(LONGEST_DELIVERY))
             .max_block(self.delivery_timeout);
         builder = set(builder, self.batch_bytes, ProducerBuilder::batch_bytes);
-        builder = set(builder, self.max_request_bytes, ProducerBuilder::max_request_bytes);
+        let max_request_bytes = self.max_request_bytes.unwrap_or_else(|| {
+            HOP_BYTES.min(self.buffer_bytes.unwrap_or(HOP_BYTES)).max(self.batch_bytes.unwrap_or_default())
+        });
+        builder = builder.max_request_bytes(max_request_bytes);
         builder = set(builder, self.buffer_bytes, ProducerBuilder::buffer_bytes);
         set(builder, self.compression, ProducerBuilder::compression)
     }
@@ -306,6 +310,8 @@ fn any_topic() -> crate::adapter::TopicSubscription {
     crate::adapter::TopicSubscription { topic: "any".into(), start: Start::default() }
 }
 
+/// What brokers take by default, and the headers of a hop.
+const HOP_BYTES: usize = (1 << 20) + (64 << 10);
 const TENTH: Duration = Duration::from_millis(100);
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -333,6 +339,15 @@ mod tests {
         let expected =
             ["admin_timeout", "bootstrap", "linger", "delivery_timeout", "heartbeat_interval", "fetch_memory_bytes"];
         assert_eq!(options, expected);
+    }
+
+    #[test]
+    fn small_buffers_and_large_batches_go_with_the_default_size_of_a_request() {
+        for bytes in [1 << 20, 8 << 20] {
+            let adapter = KafkaAdapter::builder(["localhost:9092"]).buffer_bytes(bytes).build().unwrap();
+            adapter.settings.producer(&adapter.client, 1).build().unwrap();
+        }
+        KafkaAdapter::builder(["localhost:9092"]).batch_bytes(8 << 20).build().unwrap();
     }
 
     #[test]
