@@ -4,14 +4,19 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use kafka_harbor::adapter::memory::{MemoryAdapter, MemoryBroker};
-use kafka_harbor::adapter::{Adapter, Event, JoinOptions, Position, Start, TopicSubscription};
-use kafka_harbor::harbor::{Consumer, Context, Failure};
+use kafka_harbor::adapter::{
+    Adapter, AdapterError, BoxFuture, CommittedOffset, Event, JoinOptions, Membership, Position, Start,
+    TopicSubscription,
+};
+use kafka_harbor::harbor::{Consumer, Context, Failure, Harbor, Text};
 use kafka_harbor::memory::{Effect, Fault, Operation};
 use kafka_harbor::protocol::error_code::ErrorCode;
-use kafka_harbor::record::{Offset, Record};
+use kafka_harbor::record::{Offset, Record, Topic};
+use support::pass_on::{Answer, pass_on};
 use support::{GROUP, Port, Seen, settle, until, within};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -182,6 +187,42 @@ async fn a_start_that_cannot_be_decided_is_decided_later_and_nothing_is_committe
     port.broker.revoke(GROUP, "orders", 2);
     settle().await;
     within("stopping", second.stop(SECOND)).await.unwrap();
+}
+
+/// An adapter whose commits cannot be read without a panic, so many times.
+#[derive(Debug)]
+struct PanicsReading(MemoryAdapter, AtomicU32);
+
+impl Adapter for PanicsReading {
+    pass_on!(0: name capabilities connect close publisher create_topics describe_topics watermarks);
+
+    fn join(&self, options: JoinOptions) -> BoxFuture<'_, Result<Membership, AdapterError>> {
+        self.0.join(options)
+    }
+
+    fn committed<'a>(&'a self, group: &'a str, topics: &'a [Topic]) -> Answer<'a, Vec<CommittedOffset>> {
+        let left = self.1.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        assert!(left.is_err(), "a fault of its own");
+        self.0.committed(group, topics)
+    }
+}
+
+/// It ended the consumer; an adapter that panics has failed like one that says so.
+#[tokio::test(start_paused = true)]
+async fn an_adapter_that_panics_while_the_start_is_decided_is_asked_again() {
+    let (port, seen) = (Port::new(), Seen::default());
+    run_once(&port, &seen).await;
+    port.broker.add_partitions("orders", 2).unwrap();
+    port.send(to(1, "tea")).await;
+    let adapter = PanicsReading(MemoryAdapter::new(&port.broker), AtomicU32::new(2));
+    let harbor =
+        Harbor::builder("orders-service", adapter).serializer(Text).observer(port.told.clone()).build().unwrap();
+    let second = Port { broker: port.broker.clone(), harbor, told: port.told.clone() };
+    consumer(&second, &seen).start().await.unwrap();
+    until("the delivery", || seen.len() == 1).await;
+    port.drained(&["orders"]).await;
+    assert_eq!(seen.all(), ["orders-1 tea"]);
+    assert_eq!(port.told.of(&["error"]).len(), 2, "each is told");
 }
 
 /// A topic that does not exist when its reader joins has no end to begin at.

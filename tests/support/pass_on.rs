@@ -4,28 +4,28 @@
 /// `pass_on!(memory: capabilities connect close)`.
 #[allow(unused_macros, reason = "each test binary uses its part of this")]
 macro_rules! pass_on {
-    ($to:ident: $($call:ident)+) => { $(pass_on! { @$call $to })+ };
-    (@name $to:ident) => {
+    ($to:tt: $($call:ident)+) => { $(pass_on! { @$call $to })+ };
+    (@name $to:tt) => {
         fn name(&self) -> &'static str {
             self.$to.name()
         }
     };
-    (@capabilities $to:ident) => {
+    (@capabilities $to:tt) => {
         fn capabilities(&self) -> ::kafka_harbor::adapter::Capabilities {
             self.$to.capabilities()
         }
     };
-    (@connect $to:ident) => {
+    (@connect $to:tt) => {
         fn connect(&self) -> $crate::support::pass_on::Answer<'_, ()> {
             self.$to.connect()
         }
     };
-    (@close $to:ident) => {
+    (@close $to:tt) => {
         fn close(&self, timeout: ::std::time::Duration) -> $crate::support::pass_on::Answer<'_, ()> {
             self.$to.close(timeout)
         }
     };
-    (@publisher $to:ident) => {
+    (@publisher $to:tt) => {
         fn publisher(
             &self,
             options: ::kafka_harbor::adapter::PublisherOptions,
@@ -33,7 +33,7 @@ macro_rules! pass_on {
             self.$to.publisher(options)
         }
     };
-    (@create_topics $to:ident) => {
+    (@create_topics $to:tt) => {
         fn create_topics<'a>(
             &'a self,
             topics: &'a [::kafka_harbor::record::NewTopic],
@@ -41,7 +41,7 @@ macro_rules! pass_on {
             self.$to.create_topics(topics)
         }
     };
-    (@describe_topics $to:ident) => {
+    (@describe_topics $to:tt) => {
         fn describe_topics<'a>(
             &'a self,
             topics: &'a [::kafka_harbor::record::Topic],
@@ -49,7 +49,7 @@ macro_rules! pass_on {
             self.$to.describe_topics(topics)
         }
     };
-    (@watermarks $to:ident) => {
+    (@watermarks $to:tt) => {
         fn watermarks<'a>(
             &'a self,
             topics: &'a [::kafka_harbor::record::Topic],
@@ -57,7 +57,7 @@ macro_rules! pass_on {
             self.$to.watermarks(topics)
         }
     };
-    (@committed $to:ident) => {
+    (@committed $to:tt) => {
         fn committed<'a>(
             &'a self,
             group: &'a str,

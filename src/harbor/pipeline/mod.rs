@@ -41,6 +41,7 @@ use crate::adapter::{
 use crate::harbor::commit::Committer;
 use crate::harbor::delay::DelayQueue;
 use crate::harbor::error::HarborError;
+use crate::harbor::guard;
 use crate::harbor::lifecycle::{Ending, Lifecycle, StopRequest};
 use crate::harbor::memo::Memo;
 use crate::observe::StopReason;
@@ -376,8 +377,12 @@ impl Pipeline {
         }
         let Some(question) = self.starts.poll_question(now.into_std()) else { return };
         let originals = self.setup.topology.plans().iter().map(|plan| plan.topic.clone()).collect();
-        let survey = survey(self.setup.group.clone(), originals, self.adapter.clone(), question);
-        self.survey = Some(Box::pin(survey));
+        let (group, adapter) = (self.setup.group.clone(), self.adapter.clone());
+        self.survey = Some(Box::pin(async move {
+            let of = adapter.clone();
+            guard::port(&*adapter, "reading a group's commits", |_| Box::pin(survey(group, originals, of, question)))
+                .await
+        }));
     }
 
     /// It is known of some partitions where they begin.
