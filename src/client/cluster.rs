@@ -20,7 +20,7 @@ use super::ClientError;
 use super::config::ClientConfig;
 use super::connection::{Connection, Connections, Route, WeakConnection, deadline_in, now};
 use crate::machine::connection::{ConnectionError, Throttled};
-use crate::machine::metadata::{BrokerAddress, ClusterView, Event, Metadata, Round};
+use crate::machine::metadata::{BrokerAddress, ClusterView, Event, LeaderHint, Metadata, Round};
 use crate::observe;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{NodeId, Topic, TopicPartition};
@@ -83,7 +83,7 @@ impl Cluster {
         self.0.0.view.subscribe()
     }
 
-    /// A view that has these topics, which are kept fresh from now on.
+    /// A view that has these topics, which are kept fresh from now on for as long as they are [in use](Self::keep).
     ///
     /// Without a request if it has them already. A topic that does not exist is no error: it is in the view, with
     /// the broker's code.
@@ -101,6 +101,28 @@ impl Cluster {
     /// Asks for a fresh view soon. Calls of the same moment are met by one request; a wait stands between requests.
     pub(crate) fn invalidate(&self, why: Stale) {
         self.0.0.invalidate(&why);
+    }
+
+    /// These topics are in use. Those that are not for `metadata_max_idle` are forgotten, and asked for again by the next who
+    /// needs them.
+    pub(crate) fn keep<'a>(&self, topics: impl IntoIterator<Item = &'a Topic>) {
+        let new = self.0.0.metadata().keep(now(), topics);
+        if new {
+            self.0.0.drive();
+        }
+    }
+
+    /// Takes in what an answer said of leaders; returns the partitions whose leader is now known to be as it said.
+    pub(crate) fn learn_leaders(&self, hints: &[LeaderHint]) -> Vec<TopicPartition> {
+        if hints.is_empty() {
+            return Vec::new();
+        }
+        let (learned, view) = {
+            let mut metadata = self.0.0.metadata();
+            (metadata.learn_leaders(hints), metadata.view().clone())
+        };
+        self.0.0.publish(view);
+        learned
     }
 
     /// A set of connections of its own.
@@ -333,7 +355,11 @@ impl Inner {
 
     fn invalidate(self: &Arc<Self>, why: &Stale) {
         tracing::debug!(?why, "metadata is old");
-        self.metadata().invalidate(now());
+        let topic = match why {
+            Stale::Leader(partition) => Some(&partition.topic),
+            Stale::Admin(_) | Stale::Transport(_) => None,
+        };
+        self.metadata().invalidate(now(), topic);
         self.drive();
     }
 
@@ -348,6 +374,11 @@ impl Inner {
             metadata.learn_broker(node, address);
             metadata.view().clone()
         };
+        self.publish(view);
+    }
+
+    /// Shows a view that no metadata request made.
+    fn publish(&self, view: Arc<ClusterView>) {
         self.view.send_if_modified(|old| {
             let changed = !Arc::ptr_eq(old, &view);
             *old = view;

@@ -56,6 +56,7 @@ pub struct ClientBuilder {
     reconnect_backoff: (Duration, Duration),
     idle_timeout: Duration,
     metadata_max_age: Duration,
+    metadata_max_idle: Duration,
     retry_backoff: (Duration, Duration),
     max_response_bytes: usize,
     max_request_bytes: usize,
@@ -82,6 +83,7 @@ impl ClientBuilder {
             reconnect_backoff: (Duration::from_millis(50), Duration::from_secs(1)),
             idle_timeout: Duration::from_secs(210),
             metadata_max_age: Duration::from_secs(300),
+            metadata_max_idle: Duration::from_secs(300),
             retry_backoff: (Duration::from_millis(100), Duration::from_secs(1)),
             max_response_bytes: crate::protocol::frame::DEFAULT_MAX_FRAME_BYTES,
             max_request_bytes: crate::protocol::frame::DEFAULT_MAX_FRAME_BYTES,
@@ -144,6 +146,13 @@ impl ClientBuilder {
     /// 1 s to a day. Java: `metadata.max.age.ms`.
     pub fn metadata_max_age(mut self, age: Duration) -> Self {
         self.metadata_max_age = age;
+        self
+    }
+
+    /// After how long a topic that nothing is written to any more is not asked for with the rest; the next record for it looks it up again.
+    /// What a consumer subscribed to is never forgotten. Default 5 min, from 1 min to a day. Java: `metadata.max.idle.ms`.
+    pub fn metadata_max_idle(mut self, idle: Duration) -> Self {
+        self.metadata_max_idle = idle;
         self
     }
 
@@ -234,6 +243,7 @@ impl ClientBuilder {
         check_backoff(&mut problems, "retry_backoff", self.retry_backoff);
         problems.require_within("idle_timeout", self.idle_timeout, SECOND..=HOUR);
         problems.require_within("metadata_max_age", self.metadata_max_age, SECOND..=24 * HOUR);
+        problems.require_within("metadata_max_idle", self.metadata_max_idle, Duration::from_secs(60)..=24 * HOUR);
         problems.require_within("max_response_bytes", self.max_response_bytes, MIB..=1024 * MIB);
         problems.require_within("max_request_bytes", self.max_request_bytes, MIB..=1024 * MIB);
         problems.require_within("max_in_flight_requests", self.max_in_flight_requests, 1..=1_000);
@@ -251,6 +261,7 @@ impl ClientBuilder {
             request_timeout: self.request_timeout,
             metadata: Pace {
                 max_age: self.metadata_max_age,
+                max_idle: self.metadata_max_idle,
                 backoff: self.retry_backoff.0,
                 backoff_max: self.retry_backoff.1,
             },

@@ -104,6 +104,12 @@ impl KafkaAdapterBuilder {
         self
     }
 
+    /// As [`ClientBuilder::metadata_max_idle`].
+    pub fn metadata_max_idle(mut self, idle: Duration) -> Self {
+        self.client = self.client.metadata_max_idle(idle);
+        self
+    }
+
     /// As [`ClientBuilder::max_throttle`].
     pub fn max_throttle(mut self, silence: Duration) -> Self {
         self.client = self.client.max_throttle(silence);

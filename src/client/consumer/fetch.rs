@@ -10,9 +10,10 @@ use super::state::Shared;
 use super::{ConsumerError, ConsumerEvent};
 use crate::client::{Connection, now};
 use crate::machine::connection::RequestError;
-use crate::machine::fetch::{AnswerReader, FetchAnswer, FetchPlan, NextFetch};
+use crate::machine::fetch::{AnswerReader, FetchAnswer, FetchPlan, NextFetch, PartitionOutcome};
+use crate::machine::metadata::{BrokerAddress, LeaderHint};
 use crate::protocol::error_code::ErrorCode;
-use crate::record::NodeId;
+use crate::record::{LeaderEpoch, NodeId};
 use kafka_protocol::messages::FetchResponse;
 
 /// Asks a broker for what the fetcher wants of it, for as long as the membership lasts.
@@ -63,16 +64,51 @@ async fn ask(shared: &Shared, connection: &Connection, plan: &Arc<FetchPlan>) ->
 /// Reads the answer, one partition after the other; other tasks get their turn in between.
 async fn open(shared: &Shared, plan: &FetchPlan, response: FetchResponse, throttle: Duration) -> FetchAnswer {
     let code = ErrorCode(response.error_code);
+    let moved = shared.cluster.learn_leaders(&leader_hints(plan, &response));
     let budget = shared.lock().fetcher.budget().clone();
     let mut reader = AnswerReader::new(response, shared.settings.fetch.read, budget);
     let mut outcomes = Vec::with_capacity(plan.partitions.len());
-    while let Some(outcome) = reader.next(plan) {
-        outcomes.push(outcome);
+    while let Some((index, outcome)) = reader.next(plan) {
+        let outcome = match outcome {
+            PartitionOutcome::Refused(_) if moved.contains(&plan.partitions[index].partition) => {
+                PartitionOutcome::Moved
+            }
+            outcome => outcome,
+        };
+        outcomes.push((index, outcome));
         tokio::task::consume_budget().await;
     }
     FetchAnswer { throttle, code, outcomes }
 }
 
+/// What the answer says of leaders that moved (KIP-951). Of partitions that were asked for alone, and of no broker that refused and
+/// names itself.
+fn leader_hints(plan: &FetchPlan, response: &FetchResponse) -> Vec<LeaderHint> {
+    let mut hints = Vec::new();
+    for topic in &response.responses {
+        for data in &topic.partitions {
+            let leader = NodeId(data.current_leader.leader_id.0);
+            let refused = MOVED.contains(&ErrorCode(data.error_code));
+            if !refused || leader.0 < 0 || data.current_leader.leader_epoch < 0 || leader == plan.node {
+                continue;
+            }
+            let Some(asked) = plan.find(0, topic, data.partition_index) else { continue };
+            let endpoint = response.node_endpoints.iter().find(|endpoint| endpoint.node_id.0 == leader.0);
+            let address = endpoint.and_then(|at| Some(BrokerAddress::new(&*at.host, u16::try_from(at.port).ok()?)));
+            hints.push(LeaderHint {
+                partition: plan.partitions[asked].partition.clone(),
+                topic_id: topic.topic_id,
+                leader,
+                epoch: LeaderEpoch(data.current_leader.leader_epoch),
+                address,
+            });
+        }
+    }
+    hints
+}
+
+/// Refusals with which a broker tells who leads (KIP-951).
+const MOVED: [ErrorCode; 2] = [ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::FENCED_LEADER_EPOCH];
 /// A wait that nothing ends is a fault that nobody sees (platformatic#251).
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// One request that fails is daily business; this many in a row are told.

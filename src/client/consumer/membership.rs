@@ -434,8 +434,18 @@ impl Membership {
         }
         if self.look_for_topics.is_some_and(|at| now >= at) {
             self.look_for_topics = Some(now + LOOK_FOR_TOPICS);
+            self.keep_topics();
             self.look_for_missing_topics();
         }
+    }
+
+    /// What is subscribed to, and what is held, is in use however quiet it is.
+    fn keep_topics(&self) {
+        let mut topics = self.group.watched_topics();
+        topics.extend(self.shared.lock().held.keys().map(|partition| partition.topic.clone()));
+        let view = self.shared.cluster.view();
+        // Those that do not exist are looked for at this pace anyway; kept, a wrong name would stay for ever.
+        self.shared.cluster.keep(topics.iter().filter(|topic| count(&view, topic).is_some()));
     }
 
     /// Topics that do not exist are not kept fresh by the cluster: a wrong name must not be asked for for ever.

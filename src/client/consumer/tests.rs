@@ -349,6 +349,22 @@ async fn closing_tells_the_coordinator_and_ends_the_events() {
     handle.leave(SECOND).await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_subscribed_to_is_never_forgotten_however_quiet_it_is() {
+    let script = Script::new(1);
+    let (client, _brokers) =
+        script.client(|options| options.metadata_max_idle(60 * SECOND).metadata_max_age(30 * SECOND));
+    let mut consumer = consumer(&client);
+    next_batch(&mut consumer).await;
+    for _ in 0..10 {
+        sleep(60 * SECOND).await;
+        assert!(client.cluster().view().topic("t").is_some());
+    }
+    drop(consumer);
+    sleep(200 * SECOND).await;
+    assert!(client.cluster().view().topic("t").is_none(), "nobody uses it any more");
+}
+
 /// Closing took the whole session timeout when the broker was gone (rust-rdkafka#611).
 #[tokio::test(start_paused = true)]
 async fn leaving_a_silent_coordinator_ends_at_its_deadline() {

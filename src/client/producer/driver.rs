@@ -1,6 +1,6 @@
 //! The task behind a producer: hands the machine what happened, sends what it says, sleeps.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::client::{ClientError, Connections, RawResponse, Stale, deadline_in, n
 use crate::machine::connection::{Answer, RequestError};
 use crate::machine::metadata::ClusterView;
 use crate::machine::produce::{
-    Event, FlushId, Leader, PartitionIndex, Produce, ProduceErrorKind, ProduceRequest, ProducerId, RequestId,
-    SharedError, Transmit, is_definitive,
+    Event, FlushId, Leader, PartitionBatch, PartitionIndex, Produce, ProduceErrorKind, ProduceRequest, ProducerId,
+    RequestId, SharedError, Transmit, is_definitive,
 };
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{NodeId, TopicPartition};
+use crate::record::{NodeId, Topic, TopicPartition};
 
 /// Drives one producer's machine.
 pub(super) struct Driver {
@@ -31,6 +31,12 @@ pub(super) struct Driver {
     produce: Produce<Ticket>,
     slots: Vec<Slot>,
     view: watch::Receiver<Arc<ClusterView>>,
+    /// Of the view that was last taken in.
+    generation: u64,
+    /// Topics that were written to since metadata was last told.
+    used: HashSet<Topic>,
+    /// When it is told next.
+    keep_at: Instant,
     connections: Connections,
     /// Requests under way, by broker, in the order in which they are answered.
     sent: HashMap<NodeId, VecDeque<Sent>>,
@@ -66,6 +72,9 @@ impl Driver {
             produce: Produce::new(shared.config.produce.clone(), shared.spares.clone(), random),
             slots: Vec::new(),
             view: shared.cluster.changed(),
+            generation: 0,
+            used: HashSet::new(),
+            keep_at: now(),
             connections: shared.cluster.connections(),
             sent: HashMap::new(),
             producer_id: None,
@@ -174,6 +183,17 @@ impl Driver {
 
     fn take_view(&mut self, now: Instant) {
         let view = self.view.borrow_and_update().clone();
+        if std::mem::replace(&mut self.generation, view.generation) == view.generation {
+            // Single leaders or addresses were learned elsewhere. Who waits for news of others has to ask on.
+            for index in (0..self.slots.len()).map(PartitionIndex) {
+                let known = self.produce.leader(index);
+                let leader = self.produce.name(index).and_then(|name| view.leader(name));
+                if leader.is_some() && leader != known {
+                    self.tell_leader(now, index, &view);
+                }
+            }
+            return;
+        }
         for index in (0..self.slots.len()).map(PartitionIndex) {
             self.tell_leader(now, index, &view);
         }
@@ -225,6 +245,7 @@ impl Driver {
         let ProduceRequest { id, node, mut batches } = request;
         // A topic is named once, so its batches have to be next to each other.
         batches.sort_by(|a, b| a.topic.cmp(&b.topic));
+        self.keep_topics(&batches);
         let layout = Layout::of(&batches);
         let timeout = self.shared.config.request_timeout;
         let head = Head {
@@ -236,6 +257,26 @@ impl Driver {
         self.sent.entry(node).or_default().push_back(Sent { id, layout, response });
     }
 
+    /// Tells metadata now and then which topics are in use, and at once of one that it has forgotten.
+    fn keep_topics(&mut self, batches: &[PartitionBatch]) {
+        let now = now();
+        let mut forgotten = false;
+        {
+            let view = self.view.borrow();
+            for batch in batches {
+                if !self.used.contains(&batch.topic) {
+                    forgotten |= view.topic(&batch.topic).is_none();
+                    self.used.insert(batch.topic.clone());
+                }
+            }
+        }
+        if forgotten || now >= self.keep_at {
+            self.shared.cluster.keep(&self.used);
+            self.used.clear();
+            self.keep_at = now + self.shared.cluster.config().metadata.max_idle / 4;
+        }
+    }
+
     fn take_answer(&mut self, node: NodeId, answer: Result<Answer, RequestError>) {
         let Some(Sent { id, layout, .. }) = self.sent.get_mut(&node).and_then(VecDeque::pop_front) else { return };
         let now = now();
@@ -243,7 +284,12 @@ impl Driver {
             Ok(answer) => {
                 // What the connection would hold back is better kept here, where it grows into fuller batches.
                 let throttle = self.connections.to(node).muted_for();
-                self.produce.handle_answer(now, id, throttle, answer);
+                let moved = answer.leaders.iter().any(|hint| hint.leader != node);
+                self.produce.handle_answer(now, id, throttle, answer.partitions);
+                if moved {
+                    // After the answer: a leader that is told ends the asking for it.
+                    self.shared.cluster.learn_leaders(&answer.leaders);
+                }
             }
             Err(error) => {
                 let outcome = error.write_outcome();

@@ -731,6 +731,49 @@ mod tests {
         }
     }
 
+    /// KIP-951: the broker that refused said who leads, and metadata was asked all the same, by way of a wait.
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_an_answer_tells_is_written_to_without_asking_for_metadata() {
+        use kafka_protocol::messages::produce_response::{
+            LeaderIdAndEpoch, NodeEndpoint, PartitionProduceResponse, TopicProduceResponse,
+        };
+        use kafka_protocol::messages::{
+            InitProducerIdRequest, InitProducerIdResponse, ProduceRequest, ProduceResponse, ProducerId,
+        };
+        use kafka_protocol::protocol::StrBytes;
+        use uuid::Uuid;
+
+        let answer = |exchange: &Exchange, partition: PartitionProduceResponse| {
+            let topic = TopicProduceResponse::default()
+                .with_topic_id(Uuid::from_u128(7))
+                .with_partition_responses(vec![partition]);
+            let endpoint = NodeEndpoint::default().with_node_id(2.into()).with_host(StrBytes::from_static_str("b"));
+            let response =
+                ProduceResponse::default().with_responses(vec![topic]).with_node_endpoints(vec![endpoint.with_port(2)]);
+            exchange.answer::<ProduceRequest>(&response)
+        };
+        let brokers = Brokers::new();
+        brokers.at("a:1", move |exchange| match exchange.api.name().unwrap() {
+            "InitProducerId" => exchange
+                .answer::<InitProducerIdRequest>(&InitProducerIdResponse::default().with_producer_id(ProducerId(1))),
+            "Produce" => {
+                let leader = LeaderIdAndEpoch::default().with_leader_id(2.into()).with_leader_epoch(5);
+                answer(exchange, PartitionProduceResponse::default().with_error_code(6).with_current_leader(leader))
+            }
+            _ => one_topic(exchange),
+        });
+        brokers.at("b:2", move |exchange| match exchange.api.name().unwrap() {
+            "Produce" => answer(exchange, PartitionProduceResponse::default().with_base_offset(3)),
+            _ => Act::Usual,
+        });
+        let client = brokers.client("a:1", |options| options);
+        let producer = client.producer().build().unwrap();
+        let written = producer.send(Record::new("t", "value")).await.unwrap();
+        assert_eq!(written.offset.map(|offset| offset.0), Some(3));
+        assert_eq!((brokers.count("a:1 Produce"), brokers.count("b:2 Produce")), (1, 1));
+        assert_eq!(brokers.count("a:1 Metadata"), 1);
+    }
+
     /// Fifty hops of one partition, handed over in order before the topic's partitions were known, were in the log in any.
     #[tokio::test(start_paused = true)]
     async fn sends_that_wait_for_a_topic_are_queued_in_order() {

@@ -6,17 +6,19 @@
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
-use kafka_protocol::messages::produce_response::PartitionProduceResponse;
+use kafka_protocol::messages::produce_response::{NodeEndpoint, PartitionProduceResponse};
 use kafka_protocol::messages::{ProduceRequest as Wire, ProduceResponse};
+use uuid::Uuid;
 
 use crate::machine::connection::RequestError;
+use crate::machine::metadata::{BrokerAddress, LeaderHint};
 use crate::machine::produce::{Acks, PartitionAnswer, PartitionBatch, PartitionIndex, RecordError, TopicId};
 use crate::protocol::api::ApiKey;
 use crate::protocol::error_code::ErrorCode;
 use crate::protocol::request::EncodedRequest;
 use crate::protocol::response::decode_body;
 use crate::protocol::versions::NegotiatedVersions;
-use crate::record::Topic;
+use crate::record::{LeaderEpoch, NodeId, Topic, TopicPartition};
 
 /// The API.
 pub(super) const PRODUCE: ApiKey = ApiKey::of::<Wire>();
@@ -135,6 +137,32 @@ struct Place {
     partition: i32,
 }
 
+/// An answer.
+pub(super) struct Answer {
+    /// By the producer's own numbers.
+    pub(super) partitions: Vec<(PartitionIndex, PartitionAnswer)>,
+    /// What it says of leaders that moved (KIP-951).
+    pub(super) leaders: Vec<LeaderHint>,
+}
+
+impl Place {
+    fn leader_hint(&self, answer: &PartitionProduceResponse, endpoints: &[NodeEndpoint]) -> Option<LeaderHint> {
+        let (leader, epoch) = (answer.current_leader.leader_id.0, answer.current_leader.leader_epoch);
+        if ErrorCode(answer.error_code) != ErrorCode::NOT_LEADER_OR_FOLLOWER || leader < 0 || epoch < 0 {
+            return None;
+        }
+        let endpoint = endpoints.iter().find(|endpoint| endpoint.node_id.0 == leader);
+        let address = endpoint.and_then(|at| Some(BrokerAddress::new(&*at.host, u16::try_from(at.port).ok()?)));
+        Some(LeaderHint {
+            partition: TopicPartition::new(self.topic.clone(), self.partition),
+            topic_id: self.topic_id.map_or(Uuid::nil(), Uuid::from_bytes),
+            leader: NodeId(leader),
+            epoch: LeaderEpoch(epoch),
+            address,
+        })
+    }
+}
+
 impl Layout {
     pub(super) fn of(batches: &[PartitionBatch]) -> Self {
         let place = |batch: &PartitionBatch| Place {
@@ -146,15 +174,12 @@ impl Layout {
         Self(batches.iter().map(place).collect())
     }
 
-    /// Reads an answer: its partitions by the producer's own numbers. Those that were not asked for are left out.
-    pub(super) fn read(
-        &self,
-        version: i16,
-        body: Bytes,
-    ) -> Result<Vec<(PartitionIndex, PartitionAnswer)>, RequestError> {
+    /// Reads an answer. Partitions that were not asked for are left out.
+    pub(super) fn read(&self, version: i16, body: Bytes) -> Result<Answer, RequestError> {
         let response: ProduceResponse = decode_body::<Wire>(body, version)?;
         let by_id = version >= FIRST_WITH_TOPIC_IDS;
         let mut partitions = Vec::with_capacity(self.0.len());
+        let mut leaders = Vec::new();
         // Brokers answer in the order of the request, so the next place is the one looked for, nearly always.
         let mut next = 0;
         for topic in response.responses {
@@ -170,11 +195,12 @@ impl Layout {
                 };
                 if let Some(at) = found {
                     next = at + 1;
+                    leaders.extend(self.0[at].leader_hint(&partition, &response.node_endpoints));
                     partitions.push((self.0[at].index, PartitionAnswer::from(partition)));
                 }
             }
         }
-        Ok(partitions)
+        Ok(Answer { partitions, leaders })
     }
 }
 
@@ -282,7 +308,7 @@ mod tests {
         };
         for version in 3..=13 {
             let read = Layout::of(&batches()).read(version, answer(version)).unwrap();
-            let found: Vec<_> = read.iter().map(|(index, answer)| (index.0, answer.base_offset)).collect();
+            let found: Vec<_> = read.partitions.iter().map(|(index, answer)| (index.0, answer.base_offset)).collect();
             assert_eq!(found, [(2, 33), (1, 55), (0, 11)], "version {version}");
         }
     }

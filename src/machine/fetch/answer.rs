@@ -57,6 +57,8 @@ pub(crate) enum PartitionOutcome {
         end_offset: Offset,
     },
     Refused(ErrorCode),
+    /// Another broker leads the partition, and metadata has it already.
+    Moved,
 }
 
 /// Walks an answer partition by partition, and reads each as it is asked for.

@@ -37,7 +37,8 @@ use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
 pub(crate) use answer::AnswerReader;
-use answer::{Chunk, PartitionOutcome};
+use answer::Chunk;
+pub(crate) use answer::PartitionOutcome;
 pub(crate) use budget::{Budget, Lease};
 pub use isolation::IsolationLevel;
 pub(crate) use plan::FetchPlan;
@@ -596,6 +597,13 @@ impl Fetcher {
             }
             PartitionOutcome::Refused(code) => {
                 self.refused(now, asked, code);
+                true
+            }
+            PartitionOutcome::Moved => {
+                // Until the leader is told; should it not be, the broker is asked again, and says so again.
+                cursor.failures += 1;
+                let wait = self.config.backoff.delay(cursor.failures, 1.0);
+                cursor.state = CursorState::Waiting { until: now + wait };
                 true
             }
         }

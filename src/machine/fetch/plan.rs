@@ -80,7 +80,7 @@ impl FetchPlan {
 
     /// The place of an answered partition in the plan. Answers come mostly in the order of the question, so the search
     /// begins at `hint`.
-    pub(super) fn find(&self, hint: usize, topic: &FetchableTopicResponse, partition: i32) -> Option<usize> {
+    pub(crate) fn find(&self, hint: usize, topic: &FetchableTopicResponse, partition: i32) -> Option<usize> {
         let is_it = |asked: &PlannedFetch| {
             asked.partition.partition == partition
                 && if topic.topic_id.is_nil() {

@@ -15,4 +15,4 @@ mod view;
 
 pub use address::{BrokerAddress, InvalidAddress};
 pub(crate) use refresh::{Event, Metadata, Pace, Round};
-pub(crate) use view::ClusterView;
+pub(crate) use view::{ClusterView, LeaderHint};

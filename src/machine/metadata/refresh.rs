@@ -7,16 +7,16 @@ use kafka_protocol::messages::{MetadataRequest, MetadataResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use super::{BrokerAddress, ClusterView};
+use super::{BrokerAddress, ClusterView, LeaderHint};
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{NodeId, Topic};
+use crate::record::{NodeId, Topic, TopicPartition};
 
 /// Keeps the view of the cluster fresh.
 #[derive(Debug)]
 pub(crate) struct Metadata {
     pace: Pace,
     view: Arc<ClusterView>,
-    /// Topics that are asked for, with the time of the last demand.
+    /// Topics that are asked for, with the time when they were last used.
     tracked: HashMap<Topic, Instant>,
     /// When to ask next; `None` before the first demand.
     due: Option<Instant>,
@@ -37,6 +37,8 @@ pub(crate) struct Metadata {
 pub(crate) struct Pace {
     /// The age at which a view is fetched anew.
     pub(crate) max_age: Duration,
+    /// After how long a topic that nobody uses any more is forgotten.
+    pub(crate) max_idle: Duration,
     /// The least wait between two requests that nobody demanded; doubles up to `backoff_max`.
     pub(crate) backoff: Duration,
     pub(crate) backoff_max: Duration,
@@ -111,9 +113,38 @@ impl Metadata {
         Round(self.begun + 1)
     }
 
-    /// Something showed that the view is old. Asks soon; later ones of the same moment are met by the same request.
-    pub(crate) fn invalidate(&mut self, now: Instant) {
+    /// Something showed that the view is old, of this topic if one is named. Asks soon; later ones of the same moment are met by the
+    /// same request.
+    pub(crate) fn invalidate(&mut self, now: Instant, topic: Option<&Topic>) {
+        if let Some(topic) = topic {
+            self.tracked.insert(topic.clone(), now);
+        }
         self.ask_by(self.not_before(now));
+    }
+
+    /// These are in use: they are not forgotten, and asked for if they were. Whether that is due before anything else.
+    pub(crate) fn keep<'a>(&mut self, now: Instant, topics: impl IntoIterator<Item = &'a Topic>) -> bool {
+        let mut new = false;
+        for topic in topics {
+            match self.tracked.get_mut(topic) {
+                Some(used) => *used = now,
+                None => new |= self.tracked.insert(topic.clone(), now).is_none(),
+            }
+        }
+        if new {
+            self.ask_by(self.not_before(now));
+        }
+        new
+    }
+
+    /// Takes in what an answer that refused said of the leaders (KIP-951), of topics that are tracked: a later epoch alone replaces what is
+    /// known, and only a leader whose address is known or told too. Returns those whose leader is now as it said.
+    pub(crate) fn learn_leaders(&mut self, hints: &[LeaderHint]) -> Vec<TopicPartition> {
+        if !hints.iter().any(|hint| self.view.would_learn(hint)) {
+            return hints.iter().filter(|hint| self.view.agrees(hint)).map(|hint| hint.partition.clone()).collect();
+        }
+        let view = Arc::make_mut(&mut self.view);
+        hints.iter().filter(|hint| view.learn_leader(hint)).map(|hint| hint.partition.clone()).collect()
     }
 
     /// Takes the topics out of the view.
@@ -135,6 +166,7 @@ impl Metadata {
         if self.asking.is_some() || self.due.is_none_or(|due| due > now) {
             return None;
         }
+        self.drop_idle(now);
         let topics: HashSet<_> = self.tracked.keys().cloned().collect();
         let request = MetadataRequest::default()
             .with_topics(Some(topics.iter().map(request_topic).collect()))
@@ -220,6 +252,14 @@ impl Metadata {
         let missing = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
         // A topic that does not exist is asked for again by those who want it.
         self.view.topic(topic).is_some_and(|view| view.is_settled() || view.error == missing)
+    }
+
+    /// Forgets what was not used for long: a client that once asked for many topics must not ask for all of them for ever.
+    fn drop_idle(&mut self, now: Instant) {
+        let idle = |used: Instant| now.saturating_duration_since(used) >= self.pace.max_idle;
+        let gone: Vec<_> =
+            self.tracked.iter().filter(|(_, used)| idle(**used)).map(|(topic, _)| topic.clone()).collect();
+        gone.iter().for_each(|topic| self.forget(topic));
     }
 
     /// Forgets what does not exist and was not asked for lately, so that wrong names do not pile up.

@@ -45,6 +45,18 @@ pub(crate) struct PartitionView {
     pub(crate) error: ErrorCode,
 }
 
+/// What another answer than metadata's says of a partition's leader (KIP-951).
+#[derive(Debug, Clone)]
+pub(crate) struct LeaderHint {
+    pub(crate) partition: TopicPartition,
+    /// Of the topic that it is about; nil where it goes by name.
+    pub(crate) topic_id: Uuid,
+    pub(crate) leader: NodeId,
+    pub(crate) epoch: LeaderEpoch,
+    /// Where the leader is, if the answer tells.
+    pub(crate) address: Option<BrokerAddress>,
+}
+
 impl ClusterView {
     /// What is known of a topic, if it was ever asked for.
     pub(crate) fn topic(&self, topic: &str) -> Option<&TopicView> {
@@ -93,6 +105,43 @@ impl ClusterView {
             self.topics.insert(topic, new);
         }
         recreated
+    }
+
+    /// Whether the hint tells more than is known.
+    pub(super) fn would_learn(&self, hint: &LeaderHint) -> bool {
+        let Some(known) = self.of_hint(hint) else { return false };
+        let newer = known.leader_epoch.is_none_or(|epoch| hint.epoch > epoch);
+        newer && (hint.address.is_some() || self.brokers.contains_key(&hint.leader))
+    }
+
+    /// Whether what is known is just what the hint says.
+    pub(super) fn agrees(&self, hint: &LeaderHint) -> bool {
+        let known = self.of_hint(hint);
+        known.is_some_and(|known| known.leader == Some(hint.leader) && known.leader_epoch == Some(hint.epoch))
+    }
+
+    /// Takes the hint in, if it tells more than is known. Whether the view is now as it says.
+    pub(super) fn learn_leader(&mut self, hint: &LeaderHint) -> bool {
+        if !self.would_learn(hint) {
+            return self.agrees(hint);
+        }
+        if let Some(address) = &hint.address {
+            self.learn(hint.leader, address.clone());
+        }
+        let number = usize::try_from(hint.partition.partition).ok();
+        let topic = self.topics.get_mut(&hint.partition.topic);
+        if let Some(known) = topic.zip(number).and_then(|(topic, number)| topic.partitions.get_mut(number)) {
+            let (leader, leader_epoch) = (Some(hint.leader), Some(hint.epoch));
+            *known = PartitionView { leader, leader_epoch, error: ErrorCode::NONE };
+        }
+        true
+    }
+
+    /// What is known of the partition of a hint. Nothing where it speaks of another topic of the same name.
+    fn of_hint(&self, hint: &LeaderHint) -> Option<&PartitionView> {
+        let topic = self.topics.get(&hint.partition.topic)?;
+        let other = !hint.topic_id.is_nil() && !topic.id.is_nil() && hint.topic_id != topic.id;
+        if other { None } else { self.partition(&hint.partition) }
     }
 
     pub(super) fn forget(&mut self, topic: &Topic) {

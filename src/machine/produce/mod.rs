@@ -225,6 +225,11 @@ impl<T: Clone> Produce<T> {
         self.partitions.get(index.0).map(Partition::name)
     }
 
+    /// Who leads a partition, as it was told last.
+    pub(crate) fn leader(&self, index: PartitionIndex) -> Option<NodeId> {
+        self.partitions.get(index.0)?.leader().map(|leader| leader.node)
+    }
+
     /// A caller's append signalled.
     pub(crate) fn handle_signal(&mut self, index: PartitionIndex) {
         if let Some(partition) = self.partitions.get_mut(index.0) {

@@ -519,6 +519,10 @@ impl<T: Clone> Partition<T> {
                 _ => Flow::Gathering { renumber: false },
             };
         }
+        if leader.is_some() && self.leader != leader {
+            // The wait was for the broker that refused.
+            self.retry_at = None;
+        }
         self.leader = leader;
         self.stale = leader.is_none().then(|| cx.now + REFRESH_AFTER);
         if topic_id.is_some() && self.topic_id.is_some() && topic_id != self.topic_id {

@@ -15,7 +15,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Self {
-        let pace = Pace { max_age: 300_000 * MS, backoff: 100 * MS, backoff_max: 1_000 * MS };
+        let pace = Pace { max_age: 300_000 * MS, max_idle: 900_000 * MS, backoff: 100 * MS, backoff_max: 1_000 * MS };
         Self { metadata: Metadata::new(pace), now: Instant::now() }
     }
 
@@ -101,13 +101,13 @@ fn demands_during_a_request_share_the_next_one() {
 fn age_and_invalidation_ask_again_but_not_in_a_row() {
     let mut rig = Rig::with_topic();
     assert_eq!(rig.due_in(), 300_000);
-    rig.metadata.invalidate(rig.now);
-    rig.metadata.invalidate(rig.now);
+    rig.metadata.invalidate(rig.now, None);
+    rig.metadata.invalidate(rig.now, None);
     assert_eq!(rig.due_in(), 100);
     rig.now += 100 * MS;
     assert!(rig.asked().is_some());
     assert_eq!(rig.metadata.poll_timeout(), None, "the answer is awaited");
-    rig.metadata.invalidate(rig.now);
+    rig.metadata.invalidate(rig.now, None);
     rig.now += 20 * MS;
     rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
     assert!(rig.asked().is_some(), "what came during the request may be newer than its answer");
@@ -124,14 +124,14 @@ fn a_refresh_asks_at_once_whatever_is_known() {
 #[test]
 fn failures_wait_ever_longer_and_keep_the_view() {
     let mut rig = Rig::with_topic();
-    rig.metadata.invalidate(rig.now);
+    rig.metadata.invalidate(rig.now, None);
     rig.now += 100 * MS;
     let mut waits = Vec::new();
     for _ in 0..6 {
         rig.asked().unwrap();
         rig.metadata.handle_failure(rig.now, 0.5);
         // Neither an invalidation nor a demand makes it sooner: there is no broker to ask.
-        rig.metadata.invalidate(rig.now);
+        rig.metadata.invalidate(rig.now, None);
         rig.metadata.want(rig.now, &["other".into()]);
         waits.push(rig.due_in());
         rig.now += 1_000 * MS;
@@ -231,6 +231,68 @@ fn names_that_do_not_exist_are_forgotten_when_nobody_asks_for_them() {
     assert!(rig.metadata.view().topic("typo").is_none());
     rig.now += 300_000 * MS;
     assert_eq!(rig.asked().unwrap(), ["t"]);
+}
+
+/// A client that once wrote to many topics asked for all of them until it ended.
+#[test]
+fn topics_that_nobody_uses_are_forgotten_and_asked_for_again_by_their_next_use() {
+    let mut rig = Rig::with_topic();
+    rig.metadata.want(rig.now, &["quiet".into()]);
+    rig.asked().unwrap();
+    rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)]), topic("quiet", 2, 0, &[(1, 0, 0)])]);
+    let used = Topic::from("t");
+    for _ in 0..3 {
+        rig.now += 300_000 * MS;
+        assert!(!rig.metadata.keep(rig.now, [&used]), "it is known");
+        rig.asked().unwrap();
+        rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
+    }
+    let view = rig.metadata.view();
+    assert!(view.topic("t").is_some() && view.topic("quiet").is_none());
+    rig.now += 300_000 * MS;
+    assert_eq!(rig.asked().unwrap(), ["t"]);
+    rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
+    rig.now += 200 * MS;
+    assert!(rig.metadata.keep(rig.now, [&Topic::from("quiet")]));
+    assert_eq!(rig.asked().unwrap(), ["quiet", "t"]);
+    rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
+    // Nor is one lost whose leader is doubted while nobody kept it.
+    rig.now += 900_000 * MS;
+    rig.metadata.invalidate(rig.now, Some(&used));
+    assert_eq!(rig.asked().unwrap(), ["t"]);
+}
+
+/// KIP-951.
+#[test]
+fn a_later_epoch_that_an_answer_tells_moves_the_leader_and_an_older_one_never() {
+    let mut rig = Rig::with_topic();
+    let hint = |leader, epoch, id, partition, address: Option<&str>| LeaderHint {
+        partition: TopicPartition::new("t", partition),
+        topic_id: Uuid::from_u128(id),
+        leader: NodeId(leader),
+        epoch: LeaderEpoch(epoch),
+        address: address.map(|address| address.parse().unwrap()),
+    };
+    let at = Some("b:2");
+    // The same epoch, an older one, one of another topic of that name, of no such partition, at a broker that nobody knows.
+    for useless in
+        [hint(2, 5, 1, 0, at), hint(2, 4, 1, 0, at), hint(2, 6, 9, 0, at), hint(2, 6, 1, 7, at), hint(2, 6, 1, 0, None)]
+    {
+        let before = rig.metadata.view().clone();
+        assert_eq!(rig.metadata.learn_leaders(&[useless]), []);
+        assert!(Arc::ptr_eq(&before, rig.metadata.view()));
+    }
+    assert_eq!(rig.leader(), (Some(1), Some(5)));
+    let moved = [TopicPartition::new("t", 0)];
+    assert_eq!(rig.metadata.learn_leaders(&[hint(2, 6, 1, 0, at)]), moved);
+    assert_eq!(rig.leader(), (Some(2), Some(6)));
+    assert_eq!(rig.metadata.view().brokers[&NodeId(2)].address.to_string(), "b:2");
+    assert_eq!(rig.metadata.learn_leaders(&[hint(2, 6, 1, 0, None)]), moved, "known already");
+    // A broker that lags behind does not bring the old one back.
+    rig.metadata.refresh(rig.now, &[]);
+    rig.asked().unwrap();
+    rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
+    assert_eq!(rig.leader(), (Some(2), Some(6)));
 }
 
 #[test]
