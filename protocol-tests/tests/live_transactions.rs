@@ -123,7 +123,7 @@ async fn an_open_transaction_ends_what_is_read_and_what_counts_as_lag() {
     assert_eq!(end(&client, &topic, IsolationLevel::ReadCommitted).await, Offset(1));
     assert_eq!(end(&client, &topic, IsolationLevel::ReadUncommitted).await, Offset(5));
     let adapter = KafkaAdapter::builder([broker.bootstrap.clone()]).build().unwrap();
-    let marks = adapter.watermarks(&[topic.clone()]).await.unwrap();
+    let marks = adapter.watermarks(std::slice::from_ref(&topic)).await.unwrap();
     assert_eq!((marks[0].low, marks[0].high), (Offset(0), Offset(1)), "what nobody can read is no lag");
 
     let builder = client.consumer(unique("reader")).topic(&topic, OffsetReset::Earliest);
