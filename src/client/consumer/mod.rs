@@ -17,6 +17,7 @@
 //! this member keeps: commits, and leaving, have a connection of their own. Fetched batches are checked and inflated
 //! in the fetch loop of their broker, a partition at a time.
 
+mod epochs;
 mod error;
 mod event;
 mod fetch;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot, watch};
 
+use super::epochs::Epochs;
 use super::event::BatchLease;
 use super::{
     Assigned, Assignment, CommitCause, CommitError, CommitFailed, CommitPosition, ConsumerError, ConsumerEvent,
@@ -17,7 +18,7 @@ use crate::client::{Cluster, Stale, now};
 use crate::machine::fetch::{FetchEvent, Fetched, Fetcher, Leader, Positions, ResetCause, StartAt};
 use crate::machine::group::{CommitFailure, CommitRequest, Commits, Committed, GROUP_BACKOFF};
 use crate::machine::metadata::ClusterView;
-use crate::record::{LeaderEpoch, NodeId, Offset, Topic, TopicPartition};
+use crate::record::{NodeId, Offset, Topic, TopicPartition};
 
 /// One membership, as its tasks and handles share it.
 pub(super) struct Shared {
@@ -68,8 +69,7 @@ pub(super) struct Held {
     pub(super) epoch: u64,
     /// Whether its `Assigned` event was taken.
     told: bool,
-    /// Leader epochs of what was handed over, each with the offset it begins at (KIP-320).
-    epochs: VecDeque<(Offset, LeaderEpoch)>,
+    epochs: Epochs,
 }
 
 /// A call of commit that waits for its outcomes.
@@ -197,7 +197,12 @@ impl Shared {
     }
 
     pub(super) fn seek(&self, assigned: &Assigned, offset: Offset) {
-        self.lock().fetcher.seek(&assigned.partition, assigned.epoch, offset);
+        {
+            let mut state = self.lock();
+            let held = state.held.get(&assigned.partition).filter(|held| held.epoch == assigned.epoch);
+            let leader_epoch = held.and_then(|held| held.epochs.before(offset));
+            state.fetcher.seek(&assigned.partition, assigned.epoch, offset, leader_epoch);
+        }
         self.wakes.all();
     }
 
@@ -230,6 +235,9 @@ impl Shared {
                         state.positions.reset(partition, epoch, policy);
                     }
                     FetchEvent::Truncated { partition, from, to } => {
+                        if let Some(held) = state.held.get_mut(&partition) {
+                            held.epochs.cut(to);
+                        }
                         state.fault(ConsumerError::Truncated { partition, from, to });
                     }
                     FetchEvent::Malformed { partition, offset, error } => {
@@ -280,7 +288,7 @@ impl State {
         // Over all memberships of the process: an assignment of one that ended is not taken for one of the next.
         static LAST_EPOCH: AtomicU64 = AtomicU64::new(0);
         let epoch = LAST_EPOCH.fetch_add(1, Ordering::Relaxed) + 1;
-        self.held.insert(partition, Held { epoch, told: false, epochs: VecDeque::new() });
+        self.held.insert(partition, Held { epoch, told: false, epochs: Epochs::default() });
         epoch
     }
 
@@ -317,8 +325,14 @@ impl State {
     pub(super) fn arrive(&mut self, now: Instant) -> Option<Waker> {
         let mut waker = None;
         while let Some(done) = self.positions.poll_done() {
+            if let Some(held) = self.held.get_mut(&done.partition) {
+                if done.again {
+                    held.epochs = Epochs::default();
+                }
+                held.epochs.start(done.offset, done.leader_epoch);
+            }
             if done.again {
-                self.fetcher.reposition(&done.partition, done.epoch, done.offset);
+                self.fetcher.reposition(&done.partition, done.epoch, done.offset, done.leader_epoch);
                 if let Some((from, cause)) = self.resets.remove(&done.partition) {
                     let (partition, to) = (done.partition, done.offset);
                     waker = self.tell(ConsumerEvent::Fault(match cause {
@@ -333,13 +347,8 @@ impl State {
                 partition: done.partition.clone(),
                 epoch: done.epoch,
                 offset: done.offset,
-                leader_epoch: committed.and_then(|committed| committed.leader_epoch),
+                leader_epoch: done.leader_epoch,
             });
-            if let Some(held) = self.held.get_mut(&done.partition)
-                && let Some(epoch) = committed.and_then(|committed| committed.leader_epoch)
-            {
-                held.epochs.push_back((Offset(done.offset.0.saturating_sub(1)), epoch));
-            }
             self.arriving.push(Assignment {
                 assigned: Assigned { partition: done.partition, epoch: done.epoch },
                 committed: committed.map(|committed| committed.offset),
@@ -443,7 +452,11 @@ impl State {
     fn hand_over(&mut self, fetched: Fetched) -> PartitionBatch {
         let Fetched { partition, epoch, chunk, .. } = fetched;
         if let Some(held) = self.held.get_mut(&partition) {
-            held.remember(&chunk.epochs);
+            held.epochs.start(chunk.from, None);
+            for (from, epoch) in &chunk.epochs {
+                held.epochs.remember(*from, Some(*epoch));
+            }
+            held.epochs.cover(chunk.next_offset);
         }
         PartitionBatch {
             assigned: Assigned { partition, epoch },
@@ -486,7 +499,7 @@ impl State {
         let ticket = self.last_call;
         for position in &taken {
             let partition = position.assigned.partition.clone();
-            let known = || self.held.get(&partition).and_then(|held| held.epoch_before(position.offset));
+            let known = || self.held.get(&partition).and_then(|held| held.epochs.before(position.offset));
             let leader_epoch = position.leader_epoch.or_else(known);
             let request =
                 CommitRequest { partition, offset: position.offset, leader_epoch, note: position.note.clone() };
@@ -495,24 +508,6 @@ impl State {
         let (reply, receiver) = oneshot::channel();
         self.waiting.insert(ticket, Waiting { left: taken.len(), positions: taken, failures, reply });
         Ok(receiver)
-    }
-}
-
-impl Held {
-    fn remember(&mut self, epochs: &[(Offset, LeaderEpoch)]) {
-        for (from, epoch) in epochs {
-            if self.epochs.back().is_none_or(|(_, last)| last != epoch) {
-                if self.epochs.len() >= MAX_EPOCHS {
-                    self.epochs.pop_front();
-                }
-                self.epochs.push_back((*from, *epoch));
-            }
-        }
-    }
-
-    /// The epoch of the record before this offset.
-    fn epoch_before(&self, offset: Offset) -> Option<LeaderEpoch> {
-        self.epochs.iter().rev().find(|(from, _)| *from < offset).map(|(_, epoch)| *epoch)
     }
 }
 
@@ -558,5 +553,3 @@ const MAX_NOTE_BYTES: usize = 4096;
 const MAX_FAULTS: usize = 64;
 /// Calls of commit that may wait at a time.
 const MAX_WAITING: usize = 65_536;
-/// Leader changes that are remembered of a partition: a commit reaches back to what is still being handled.
-const MAX_EPOCHS: usize = 32;

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 
-use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
+use kafka_protocol::messages::fetch_response::{EpochEndOffset, FetchableTopicResponse, PartitionData};
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
@@ -21,7 +21,7 @@ use crate::client::{Client, ClientBuilder};
 use crate::protocol::batch::{BatchWriter, Closing};
 use crate::protocol::compression::Compression;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::Timestamp;
+use crate::record::{NodeId, Timestamp};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -31,6 +31,8 @@ struct Script {
     /// APIs by name that are not answered.
     silent: Mutex<Vec<&'static str>>,
     refuse_commit: Mutex<Option<ErrorCode>>,
+    /// Whether commits are refused, and joins to be tried again.
+    rebalancing: AtomicBool,
     end: AtomicI64,
     committed: Mutex<Vec<(i64, i32)>>,
     generation: AtomicU32,
@@ -42,6 +44,10 @@ struct Script {
     is_new_group: AtomicBool,
     /// What offsets were asked for: partition and time.
     listed: Mutex<Vec<(i32, i64)>>,
+    /// What was fetched: offset, and the epoch before it.
+    fetched: Mutex<Vec<(i64, i32)>>,
+    /// Epoch and end of the log before it was truncated, told to the next who asks with an epoch.
+    diverging: Mutex<Option<(i32, i64)>>,
 }
 
 impl Script {
@@ -100,6 +106,10 @@ impl Script {
 
     fn join(&self, exchange: &Exchange) -> Act {
         let request = exchange.request::<JoinGroupRequest>();
+        if self.rebalancing.load(Ordering::SeqCst) {
+            let response = JoinGroupResponse::default().with_error_code(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0);
+            return exchange.answer::<JoinGroupRequest>(&response);
+        }
         let generation = self.generation.fetch_add(1, Ordering::SeqCst) as i32 + 1;
         let id = StrBytes::from_string(format!("member-{generation}"));
         let protocol = &request.protocols[0];
@@ -141,7 +151,10 @@ impl Script {
     fn offset_commit(&self, exchange: &Exchange) -> Act {
         let request = exchange.request::<OffsetCommitRequest>();
         let asked = &request.topics[0].partitions[0];
-        let code = self.refuse_commit.lock().unwrap().take().unwrap_or(ErrorCode::NONE);
+        let code = match self.rebalancing.load(Ordering::SeqCst) {
+            true => ErrorCode::REBALANCE_IN_PROGRESS,
+            false => self.refuse_commit.lock().unwrap().take().unwrap_or(ErrorCode::NONE),
+        };
         if code.is_ok() {
             self.committed.lock().unwrap().push((asked.committed_offset, asked.committed_leader_epoch));
         }
@@ -174,6 +187,12 @@ impl Script {
         let Some(topic) = request.topics.first() else { return Act::Silence };
         let partitions = topic.partitions.iter().map(|asked| {
             let mut data = PartitionData::default().with_partition_index(asked.partition);
+            self.fetched.lock().unwrap().push((asked.fetch_offset, asked.last_fetched_epoch));
+            if asked.last_fetched_epoch >= 0
+                && let Some((epoch, end)) = self.diverging.lock().unwrap().take()
+            {
+                return data.with_diverging_epoch(EpochEndOffset::default().with_epoch(epoch).with_end_offset(end));
+            }
             if asked.fetch_offset < self.end.load(Ordering::SeqCst) {
                 let mut writer = BatchWriter::new(Compression::NONE);
                 writer.append(Timestamp(1), None, Some(b"v"), std::iter::empty()).unwrap();
@@ -292,6 +311,44 @@ async fn a_commit_carries_the_leader_epoch_of_what_was_read() {
     assert_eq!(*script.committed.lock().unwrap(), [(1, 5)]);
 }
 
+/// A committed position above a truncation was reset to one end of the log (librdkafka#5158).
+#[tokio::test(start_paused = true)]
+async fn a_log_truncated_below_the_commit_is_read_from_where_it_diverged_and_that_is_told() {
+    let script = Script::new(9);
+    script.committed.lock().unwrap().push((6, 3));
+    *script.diverging.lock().unwrap() = Some((2, 4));
+    let (client, brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    assert!(matches!(next(&mut consumer).await, ConsumerEvent::Assigned(_)));
+    let ConsumerEvent::Fault(ConsumerError::Truncated { from, to, .. }) = next(&mut consumer).await else {
+        panic!("not told")
+    };
+    assert_eq!((from, to), (Offset(6), Offset(4)));
+    let batch = next_batch(&mut consumer).await;
+    assert_eq!((batch.from, batch.next_offset), (Offset(4), Offset(5)));
+    consumer.handle().commit(vec![CommitPosition::new(batch.assigned, batch.next_offset)]).await.unwrap();
+    assert_eq!(script.committed.lock().unwrap().last(), Some(&(5, 5)));
+    assert_eq!(brokers.count("a:1 ListOffsets"), 0);
+}
+
+/// Whoever resumes a partition by a seek, as the harbor does, had no epoch from then on: behind a truncation its position was
+/// out of range.
+#[tokio::test(start_paused = true)]
+async fn a_seek_to_what_was_read_carries_its_leader_epoch_and_one_beyond_it_none() {
+    let script = Script::new(4);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    while next_batch(&mut consumer).await.next_offset != Offset(2) {}
+    let assigned = next_batch(&mut consumer).await.assigned;
+    for (offset, epoch) in [(2, 5), (100, -1)] {
+        script.fetched.lock().unwrap().clear();
+        consumer.handle().seek(&assigned, Offset(offset));
+        sleep(SECOND).await;
+        let fetched = script.fetched.lock().unwrap();
+        assert_eq!(fetched.iter().find(|(from, _)| *from == offset), Some(&(offset, epoch)), "{fetched:?}");
+    }
+}
+
 /// A member that went on after such an answer worked as a zombie (kafkajs#1474).
 #[tokio::test(start_paused = true)]
 async fn a_commit_of_an_expelled_member_is_lost_and_so_is_everything() {
@@ -334,6 +391,48 @@ async fn a_commit_that_finds_no_answer_neither_stops_fetching_nor_waits_for_ever
     assert_eq!(next_batch(&mut consumer).await.next_offset, Offset(2));
     let error = commit.await.unwrap().unwrap_err();
     assert!(!error.failures[0].is_lost() && begun.elapsed() < 30 * SECOND, "{error} after {:?}", begun.elapsed());
+}
+
+/// As above, where the coordinator answers that the group is rebalancing (librdkafka#1605, #1142).
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_a_rebalance_refuses_is_made_after_it_and_fetching_goes_on() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    let batch = next_batch(&mut consumer).await;
+    script.rebalancing.store(true, Ordering::SeqCst);
+    let handle = consumer.handle().clone();
+    let position = CommitPosition::new(batch.assigned, batch.next_offset);
+    let commit = tokio::spawn(async move { handle.commit(vec![position]).await });
+    sleep(SECOND).await;
+    script.end.store(2, Ordering::SeqCst);
+    assert_eq!(next_batch(&mut consumer).await.next_offset, Offset(2));
+    assert!(!commit.is_finished());
+    script.rebalancing.store(false, Ordering::SeqCst);
+    commit.await.unwrap().unwrap();
+    assert_eq!(*script.committed.lock().unwrap(), [(1, 5)]);
+}
+
+/// A fetch loop that waited for a wake-up that was lost waited for ever (platformatic#251).
+#[tokio::test(start_paused = true)]
+async fn a_wake_up_that_is_lost_costs_seconds_and_no_more() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    let assigned = next_batch(&mut consumer).await.assigned;
+    consumer.handle().pause(&assigned);
+    sleep(SECOND).await;
+    script.end.store(2, Ordering::SeqCst);
+    // Who wakes the loop wakes one of these instead.
+    let (changed, _) = consumer.handle().shared.wakes().of(NodeId(1));
+    let thieves: Vec<_> = (0..1_000).map(|_| tokio::spawn(changed.clone().notified_owned())).collect();
+    sleep(11 * SECOND).await;
+    let begun = Instant::now();
+    consumer.handle().resume(&assigned);
+    assert_eq!(next_batch(&mut consumer).await.next_offset, Offset(2));
+    assert!(!begun.elapsed().is_zero(), "the wake-up was not lost");
+    assert!(begun.elapsed() < 11 * SECOND, "{:?}", begun.elapsed());
+    assert!(thieves.iter().any(|thief| !thief.is_finished()));
 }
 
 #[tokio::test(start_paused = true)]

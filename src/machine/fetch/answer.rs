@@ -55,6 +55,8 @@ pub(crate) enum PartitionOutcome {
     /// The log was truncated after this offset, as the leader epochs show (KIP-595).
     Diverged {
         end_offset: Offset,
+        /// Of the records before it.
+        epoch: LeaderEpoch,
     },
     Refused(ErrorCode),
     /// Another broker leads the partition, and metadata has it already.
@@ -114,7 +116,8 @@ impl AnswerReader {
         let diverging = &data.diverging_epoch;
         // -1 for both is "cannot tell" and no reason to throw anything away (KAFKA-9840).
         if asked.last_fetched_epoch.is_some() && diverging.epoch >= 0 && diverging.end_offset >= 0 {
-            return PartitionOutcome::Diverged { end_offset: Offset(diverging.end_offset) };
+            let (end_offset, epoch) = (Offset(diverging.end_offset), LeaderEpoch(diverging.epoch));
+            return PartitionOutcome::Diverged { end_offset, epoch };
         }
         let Some(records) = data.records.filter(|records| !records.is_empty()) else {
             return PartitionOutcome::Records { chunk: None, flaw: None, cut: None };

@@ -104,6 +104,8 @@ struct Cursor {
     fetch_offset: Offset,
     /// Of the last batch before `fetch_offset`, where it is known.
     last_fetched_epoch: Option<LeaderEpoch>,
+    /// The same of what was handed over: where fetching goes on when the buffer is given up.
+    handed_epoch: Option<LeaderEpoch>,
     /// Whether the log may have been truncated below `fetch_offset` since: the next request asks.
     validate: bool,
     leader: Option<Leader>,
@@ -234,6 +236,7 @@ impl Fetcher {
             version: self.last_version,
             fetch_offset: start.offset,
             last_fetched_epoch: start.leader_epoch,
+            handed_epoch: start.leader_epoch,
             validate: start.leader_epoch.is_some(),
             leader: None,
             topic_id: Uuid::nil(),
@@ -278,15 +281,31 @@ impl Fetcher {
         }
     }
 
-    /// Goes on at another offset. What was buffered is dropped.
-    pub(crate) fn seek(&mut self, partition: &TopicPartition, epoch: u64, offset: Offset) {
-        self.move_to(partition, epoch, offset, None);
+    /// Goes on at another offset. What was buffered is dropped. With the leader epoch of what is before the offset, where it
+    /// is known, the log is checked for truncation below it.
+    pub(crate) fn seek(
+        &mut self,
+        partition: &TopicPartition,
+        epoch: u64,
+        offset: Offset,
+        leader_epoch: Option<LeaderEpoch>,
+    ) {
+        self.move_to(partition, epoch, offset, leader_epoch);
+        if let Some(cursor) = self.cursor(partition, epoch) {
+            cursor.validate = leader_epoch.is_some();
+        }
     }
 
     /// The answer to [`FetchEvent::NeedsReset`]. Ignored if the partition was repositioned otherwise meanwhile.
-    pub(crate) fn reposition(&mut self, partition: &TopicPartition, epoch: u64, offset: Offset) {
+    pub(crate) fn reposition(
+        &mut self,
+        partition: &TopicPartition,
+        epoch: u64,
+        offset: Offset,
+        leader_epoch: Option<LeaderEpoch>,
+    ) {
         if self.cursor(partition, epoch).is_some_and(|cursor| cursor.state == CursorState::Resetting) {
-            self.move_to(partition, epoch, offset, None);
+            self.move_to(partition, epoch, offset, leader_epoch);
         }
     }
 
@@ -367,7 +386,7 @@ impl Fetcher {
         for (index, outcome) in answer.outcomes {
             // A partition that is named twice counts once (franz-go#1348).
             if !std::mem::replace(&mut answered[index], true) {
-                useful |= self.apply(now, &plan.partitions[index], outcome);
+                useful |= self.apply(now, plan.node, &plan.partitions[index], outcome);
             }
         }
         self.adapt(plan, answer.throttle, useful);
@@ -410,6 +429,7 @@ impl Fetcher {
             cursor.queued = false;
             let Some(chunk) = cursor.buffered.pop_front() else { continue };
             cursor.buffered_bytes -= chunk.lease.bytes();
+            cursor.handed_epoch = chunk.leader_epoch;
             let epoch = cursor.epoch;
             let mut wake = None;
             if let Some(leader) = cursor.leader
@@ -450,6 +470,7 @@ impl Fetcher {
         cursor.version = version;
         cursor.fetch_offset = offset;
         cursor.last_fetched_epoch = at;
+        cursor.handed_epoch = at;
         cursor.validate = false;
         cursor.state = CursorState::Active;
         cursor.failures = 0;
@@ -518,8 +539,8 @@ impl Fetcher {
         for cursor in self.cursors.values_mut().filter(|cursor| cursor.paused) {
             if let Some(first) = cursor.buffered.front() {
                 cursor.fetch_offset = first.from;
-                cursor.last_fetched_epoch = None;
-                cursor.validate = false;
+                // Where a new leader was to check this, it still has to.
+                cursor.last_fetched_epoch = cursor.handed_epoch;
                 cursor.buffered.clear();
                 cursor.buffered_bytes = 0;
             }
@@ -565,7 +586,7 @@ impl Fetcher {
     }
 
     /// Takes in what an answer says of one partition. Whether it brought anything.
-    fn apply(&mut self, now: Instant, asked: &PlannedFetch, outcome: PartitionOutcome) -> bool {
+    fn apply(&mut self, now: Instant, node: NodeId, asked: &PlannedFetch, outcome: PartitionOutcome) -> bool {
         let partition = &asked.partition;
         let Some(cursor) = self.cursors.get_mut(partition) else { return true };
         // While a new position is looked for, an answer to the old one may neither move nor end the wait for it.
@@ -573,9 +594,13 @@ impl Fetcher {
         if resetting || cursor.version != asked.version || cursor.fetch_offset != asked.offset {
             return true;
         }
+        // The leader moved while the request was on its way: records are records, but whether the log still reaches there is
+        // for the new leader to say (librdkafka#4433, #4261).
+        let outdated = cursor.leader.is_some_and(|leader| leader.node != node || leader.epoch != asked.leader_epoch);
         match outcome {
+            PartitionOutcome::Diverged { .. } | PartitionOutcome::Refused(_) if outdated => true,
             PartitionOutcome::Records { chunk, flaw, cut } => {
-                cursor.validate = false;
+                cursor.validate = outdated;
                 let came = chunk.is_some();
                 if let Some(chunk) = chunk {
                     self.last_turn += 1;
@@ -591,8 +616,8 @@ impl Fetcher {
                 }
                 came
             }
-            PartitionOutcome::Diverged { end_offset } => {
-                self.truncated(partition, end_offset);
+            PartitionOutcome::Diverged { end_offset, epoch } => {
+                self.truncated(partition, end_offset, epoch);
                 true
             }
             PartitionOutcome::Refused(code) => {
@@ -609,7 +634,7 @@ impl Fetcher {
         }
     }
 
-    fn truncated(&mut self, partition: &TopicPartition, end_offset: Offset) {
+    fn truncated(&mut self, partition: &TopicPartition, end_offset: Offset, at: LeaderEpoch) {
         let Some(cursor) = self.cursors.get_mut(partition) else { return };
         let from = cursor.fetch_offset;
         let first = cursor.buffered.front().map_or(from, |chunk| chunk.from);
@@ -617,8 +642,9 @@ impl Fetcher {
         if end_offset >= from {
             return;
         }
-        let (epoch, to) = (cursor.epoch, end_offset.min(first));
-        self.move_to(partition, epoch, to, None);
+        let (to, at) = if first < end_offset { (first, cursor.handed_epoch) } else { (end_offset, Some(at)) };
+        let epoch = cursor.epoch;
+        self.move_to(partition, epoch, to, at);
         self.events.push_back(FetchEvent::Truncated { partition: partition.clone(), from, to });
     }
 

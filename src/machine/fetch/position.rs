@@ -57,6 +57,8 @@ pub(crate) struct Positioned {
     /// Absent for one that never was, and for a reset of one that was read already.
     pub(crate) committed: Option<CommittedPosition>,
     pub(crate) offset: Offset,
+    /// Of what is before the offset, where it is known (KIP-320).
+    pub(crate) leader_epoch: Option<LeaderEpoch>,
     /// Whether it was being read before.
     pub(crate) again: bool,
 }
@@ -208,12 +210,11 @@ impl Positions {
             }
             let committed = CommittedPosition {
                 offset: Offset(answer.committed_offset),
-                leader_epoch: (answer.committed_leader_epoch >= 0)
-                    .then_some(LeaderEpoch(answer.committed_leader_epoch)),
+                leader_epoch: known_epoch(answer.committed_leader_epoch),
                 note: answer.metadata.as_ref().filter(|note| !note.is_empty()).map(ToString::to_string),
             };
-            let offset = committed.offset;
-            self.finish(partition, offset, Some(committed));
+            let (offset, leader_epoch) = (committed.offset, committed.leader_epoch);
+            self.finish(partition, offset, leader_epoch, Some(committed));
         }
         // What was left out of the answer.
         self.again(now, |stage| stage == Stage::Committed { asked: Some(id) });
@@ -277,7 +278,7 @@ impl Positions {
             }
             let code = ErrorCode(answer.error_code);
             if code.is_ok() && answer.offset >= 0 {
-                self.finish(partition, Offset(answer.offset), None);
+                self.finish(partition, Offset(answer.offset), known_epoch(answer.leader_epoch), None);
                 continue;
             }
             waiting.stage = Stage::Reset { asked: None };
@@ -326,9 +327,15 @@ impl Positions {
         self.waiting.values().filter(|waiting| waiting.is_unasked()).filter_map(|waiting| waiting.not_before).min()
     }
 
-    fn finish(&mut self, partition: TopicPartition, offset: Offset, committed: Option<CommittedPosition>) {
+    fn finish(
+        &mut self,
+        partition: TopicPartition,
+        offset: Offset,
+        leader_epoch: Option<LeaderEpoch>,
+        committed: Option<CommittedPosition>,
+    ) {
         if let Some(Waiting { epoch, again, .. }) = self.waiting.remove(&partition) {
-            self.done.push_back(Positioned { partition, epoch, committed, offset, again });
+            self.done.push_back(Positioned { partition, epoch, committed, offset, leader_epoch, again });
         }
     }
 
@@ -357,6 +364,10 @@ impl Waiting {
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some(now + backoff.delay(self.failures, 1.0));
     }
+}
+
+fn known_epoch(epoch: i32) -> Option<LeaderEpoch> {
+    (epoch >= 0).then_some(LeaderEpoch(epoch))
 }
 
 /// ListOffsets' names for the two ends of a log.
@@ -419,6 +430,7 @@ mod tests {
                 ListOffsetsPartitionResponse::default()
                     .with_partition_index(*partition)
                     .with_offset(*offset)
+                    .with_leader_epoch(4)
                     .with_error_code(code.0)
             })
             .collect();
@@ -465,6 +477,7 @@ mod tests {
         positions.handle_reset(now, second.id, &offsets(&[(2, 7, ErrorCode::NONE)]));
         let done = positions.poll_done().unwrap();
         assert_eq!((done.partition, done.offset, done.committed), (tp(2), Offset(7), None));
+        assert_eq!(done.leader_epoch, Some(LeaderEpoch(4)), "to be checked for truncation, as a committed one");
     }
 
     /// A failed OffsetFetch was read as "no commit yet" and the group began anew (kafka-python#2428, krafka 0.18).
@@ -491,6 +504,36 @@ mod tests {
             let (id, _) = positions.poll_committed(now).unwrap();
             positions.handle_committed(now, id, &committed(ErrorCode::NONE, &[(0, 5, ErrorCode::NONE)]));
             assert_eq!(positions.poll_done().unwrap().offset, Offset(5));
+        }
+    }
+
+    /// A code that was not expected fell through to "no commit yet", and the group went on at the end (platformatic#267: 113).
+    #[test]
+    fn no_error_code_is_read_as_no_commit_or_as_an_offset() {
+        let codes = ErrorCode::known().filter(|code| !code.is_ok()).chain([ErrorCode(9_999)]);
+        for code in codes {
+            for refusal in [committed(code, &[(0, -1, ErrorCode::NONE)]), committed(ErrorCode::NONE, &[(0, -1, code)])]
+            {
+                let now = Instant::now();
+                let mut positions = positions(1, OffsetReset::Latest);
+                let (id, _) = positions.poll_committed(now).unwrap();
+                positions.handle_committed(now, id, &refusal);
+                assert!(
+                    positions.poll_done().is_none() && positions.poll_reset(now, |_| leader(1)).is_none(),
+                    "{code}"
+                );
+                let now = positions.poll_timeout().expect("asked again");
+                assert!(positions.poll_reset(now, |_| leader(1)).is_none(), "{code}");
+                assert!(positions.poll_committed(now).is_some(), "{code}");
+            }
+            let now = Instant::now();
+            let mut positions = Positions::new("g", IsolationLevel::default(), BACKOFF);
+            positions.reset(tp(0), 1, OffsetReset::Latest);
+            let asked = positions.poll_reset(now, |_| leader(1)).unwrap();
+            positions.handle_reset(now, asked.id, &offsets(&[(0, 7, code)]));
+            assert!(positions.poll_done().is_none(), "{code}");
+            let now = positions.poll_timeout().expect("asked again");
+            assert!(positions.poll_reset(now, |_| leader(1)).is_some(), "{code}");
         }
     }
 

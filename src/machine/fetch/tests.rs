@@ -76,6 +76,16 @@ impl Rig {
         log.end += records;
     }
 
+    /// As if all that the log holds had been written under this leader epoch.
+    fn stamp(&mut self, partition: i32, epoch: i32) {
+        for batch in &mut self.logs.get_mut(&tp(partition)).unwrap().batches {
+            let mut stamped = BytesMut::from(&batch[..]);
+            // No part of what the checksum covers: brokers write it.
+            stamped[12..16].copy_from_slice(&epoch.to_be_bytes());
+            *batch = stamped.freeze();
+        }
+    }
+
     /// Appends what compaction leaves of a batch whose records were all deleted.
     fn append_emptied(&mut self, partition: i32, offsets: i64) {
         let log = self.logs.get_mut(&tp(partition)).unwrap();
@@ -252,7 +262,7 @@ fn an_emptied_batch_moves_the_position_and_can_be_committed_past() {
 fn an_answer_with_whole_batches_begins_before_what_was_asked_for() {
     let mut rig = Rig::new(1, small());
     rig.append_as(0, 10, 10, if Codec::Lz4.is_enabled() { Codec::Lz4 } else { Codec::None });
-    rig.fetcher.seek(&tp(0), 1, Offset(4));
+    rig.fetcher.seek(&tp(0), 1, Offset(4), None);
     rig.fetch();
     let fetched = rig.fetcher.poll_batch().unwrap();
     assert_eq!(span(&fetched), (0, 4..10));
@@ -267,7 +277,7 @@ fn a_seek_drops_what_was_buffered_and_what_is_on_its_way() {
     rig.fetch();
     rig.append(0, 10, 10);
     let plan = rig.ask(NODE);
-    rig.fetcher.seek(&tp(0), 1, Offset(15));
+    rig.fetcher.seek(&tp(0), 1, Offset(15), None);
     let response = rig.response(&plan);
     rig.answer(&plan, response);
     assert!(rig.fetcher.poll_batch().is_none());
@@ -283,7 +293,7 @@ fn a_seek_of_an_earlier_assignment_does_nothing() {
     rig.fetcher.revoke([&tp(0)]);
     rig.fetcher.assign(StartAt { epoch: 2, ..start(0, 3, None) });
     rig.update();
-    rig.fetcher.seek(&tp(0), 1, Offset(9));
+    rig.fetcher.seek(&tp(0), 1, Offset(9), None);
     rig.fetcher.pause(&tp(0), 1);
     rig.fetch();
     assert_eq!(rig.take(), (0, 3..10));
@@ -441,12 +451,12 @@ fn out_of_range_asks_for_a_reset_once_and_goes_on_where_it_is_put() {
     assert_eq!(rig.events().len(), 1);
     let plan = rig.fetch();
     assert_eq!((rig.asked(&plan), rig.events().len()), ([1].into(), 0));
-    rig.fetcher.reposition(&tp(0), 1, Offset(10));
+    rig.fetcher.reposition(&tp(0), 1, Offset(10), None);
     rig.now += Duration::from_millis(500);
     rig.fetch();
     assert_eq!(rig.take(), (0, 10..20));
     // Late answers of a second reset move nothing.
-    rig.fetcher.reposition(&tp(0), 1, Offset(12));
+    rig.fetcher.reposition(&tp(0), 1, Offset(12), None);
     assert_eq!(rig.ask(NODE).partitions.iter().find(|p| p.partition == tp(0)).unwrap().offset, Offset(20));
 }
 
@@ -484,6 +494,113 @@ fn a_truncated_log_is_read_from_where_it_diverged() {
     assert_eq!(rig.take(), (0, 6..10));
 }
 
+/// Where it was truncated to was known, and its epoch thrown away: the next leader was not asked (librdkafka#5158).
+#[test]
+fn a_position_keeps_its_epoch_through_a_truncation_and_a_reset() {
+    let mut rig = Rig::new(2, small());
+    rig.append(0, 10, 10);
+    rig.fetcher.assign(start(0, 9, Some(3)));
+    rig.update();
+    rig.logs.get_mut(&tp(0)).unwrap().diverging = Some((2, 6));
+    rig.fetch();
+    rig.fetcher.pause(&tp(0), 1);
+    rig.logs.get_mut(&tp(1)).unwrap().refuse = Some(ErrorCode::OFFSET_OUT_OF_RANGE);
+    rig.fetch();
+    rig.fetcher.reposition(&tp(1), 1, Offset(40), Some(LeaderEpoch(2)));
+    rig.fetcher.resume(&tp(0), 1);
+    for partition in 0..2 {
+        rig.lead(partition, OTHER, 4);
+    }
+    rig.update();
+    let asked: Vec<_> = rig.ask(OTHER).partitions.iter().map(|asked| asked.last_fetched_epoch).collect();
+    assert_eq!(asked, [Some(LeaderEpoch(2)); 2]);
+}
+
+/// A leader that changes while its answer is on its way: the answer was taken for the new leader's check, and what it had
+/// lost was not found out (librdkafka#4261).
+#[test]
+fn records_of_the_leader_before_do_not_stand_for_the_new_ones_check() {
+    let mut rig = Rig::new(1, small());
+    rig.append(0, 10, 10);
+    rig.stamp(0, 1);
+    let late = rig.ask(NODE);
+    let response = rig.response(&late);
+    rig.lead(0, OTHER, 2);
+    rig.update();
+    rig.answer(&late, response);
+    assert_eq!(rig.take(), (0, 0..10));
+    rig.logs.get_mut(&tp(0)).unwrap().diverging = Some((1, 6));
+    let plan = rig.ask(OTHER);
+    assert_eq!(plan.partitions[0].last_fetched_epoch, Some(LeaderEpoch(1)));
+    let response = rig.response(&plan);
+    rig.answer(&plan, response);
+    let events = rig.events();
+    assert!(events.len() == 1 && events[0].starts_with("Truncated"), "{events:?}");
+    assert_eq!(rig.ask(OTHER).partitions[0].offset, Offset(6));
+}
+
+/// A refusal that came late made the position be reset, or the new leader wait (librdkafka#4433).
+#[test]
+fn what_the_leader_before_says_of_the_log_is_asked_of_the_new_one() {
+    let refusals = [ErrorCode::OFFSET_OUT_OF_RANGE, ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::FENCED_LEADER_EPOCH];
+    for refusal in refusals.map(Some).into_iter().chain([None]) {
+        let mut rig = Rig::new(1, small());
+        rig.append(0, 10, 10);
+        rig.fetcher.assign(start(0, 5, Some(1)));
+        rig.update();
+        if refusal.is_none() {
+            rig.logs.get_mut(&tp(0)).unwrap().diverging = Some((1, 2));
+        }
+        rig.logs.get_mut(&tp(0)).unwrap().refuse = refusal;
+        let late = rig.ask(NODE);
+        let response = rig.response(&late);
+        rig.lead(0, OTHER, 2);
+        rig.update();
+        rig.answer(&late, response);
+        assert!(rig.events().is_empty(), "{refusal:?}");
+        let plan = rig.ask(OTHER);
+        let asked = &plan.partitions[0];
+        assert_eq!((asked.offset, asked.last_fetched_epoch), (Offset(5), Some(LeaderEpoch(1))), "{refusal:?}");
+    }
+}
+
+/// A position that was given by the caller was not checked (librdkafka#5158): behind a truncation it was out of range, and
+/// reset from one end of the log to the other.
+#[test]
+fn a_seek_with_its_epoch_is_checked_for_truncation() {
+    let mut rig = Rig::new(1, small());
+    rig.append(0, 10, 10);
+    rig.fetcher.seek(&tp(0), 1, Offset(9), Some(LeaderEpoch(3)));
+    rig.logs.get_mut(&tp(0)).unwrap().diverging = Some((2, 6));
+    rig.fetch();
+    let events = rig.events();
+    assert!(events.len() == 1 && events[0].starts_with("Truncated"), "{events:?}");
+    rig.fetch();
+    assert_eq!(rig.take(), (0, 6..10));
+}
+
+#[test]
+fn a_paused_partition_that_gave_up_its_buffer_is_still_checked_for_truncation() {
+    let config = FetchConfig { budget_bytes: 400 << 10, max_partition_bytes: 300 << 10, ..FetchConfig::default() };
+    let mut rig = Rig::new(2, config);
+    for _ in 0..2 {
+        rig.append(0, 10, 20 << 10);
+        rig.stamp(0, 1);
+    }
+    rig.fetch();
+    assert_eq!(rig.take(), (0, 0..10));
+    rig.fetch();
+    rig.fetcher.pause(&tp(0), 1);
+    rig.append(1, 1, 10);
+    rig.lead(0, OTHER, 2);
+    rig.update();
+    rig.ask(NODE);
+    assert_eq!(rig.fetcher.budget().used(), 0, "the buffer was given up");
+    rig.fetcher.resume(&tp(0), 1);
+    let asked = rig.ask(OTHER).partitions.remove(0);
+    assert_eq!((asked.offset, asked.last_fetched_epoch), (Offset(10), Some(LeaderEpoch(1))));
+}
+
 #[test]
 fn an_undefined_diverging_epoch_changes_nothing() {
     let mut rig = Rig::new(1, small());
@@ -516,6 +633,37 @@ fn a_moved_leader_makes_metadata_stale_without_a_loop_and_the_new_one_is_asked_a
     let response = rig.response(&plan);
     rig.answer(&plan, response);
     assert_eq!(rig.take(), (0, 0..10));
+}
+
+/// A code that was not known to mean old metadata had the old epoch sent for ever (platformatic#250).
+#[test]
+fn whatever_says_that_the_leader_is_another_has_metadata_looked_at() {
+    let codes = [
+        ErrorCode::FENCED_LEADER_EPOCH,
+        ErrorCode::UNKNOWN_LEADER_EPOCH,
+        ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        ErrorCode::LEADER_NOT_AVAILABLE,
+        ErrorCode::REPLICA_NOT_AVAILABLE,
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode::UNKNOWN_TOPIC_ID,
+        ErrorCode::INCONSISTENT_TOPIC_ID,
+        ErrorCode::OFFSET_NOT_AVAILABLE,
+        ErrorCode::KAFKA_STORAGE_ERROR,
+    ];
+    for code in codes {
+        let mut rig = Rig::new(1, small());
+        rig.append(0, 10, 10);
+        rig.logs.get_mut(&tp(0)).unwrap().refuse = Some(code);
+        rig.fetch();
+        let events = rig.events();
+        assert!(events.len() == 1 && events[0].starts_with("Stale"), "{code}: {events:?}");
+        assert!(rig.wait(NODE).expect("tried again later") > rig.now, "{code}");
+        rig.logs.get_mut(&tp(0)).unwrap().refuse = None;
+        rig.lead(0, NODE, 2);
+        rig.update();
+        assert_eq!(rig.fetch().partitions[0].leader_epoch, Some(LeaderEpoch(2)), "{code}");
+        assert_eq!(rig.take(), (0, 0..10), "{code}");
+    }
 }
 
 #[test]
@@ -621,7 +769,7 @@ fn a_topic_that_was_created_anew_is_repositioned() {
     let events = rig.events();
     assert!(events.len() == 1 && events[0].contains("Recreated"), "{events:?}");
     assert_eq!(rig.wait(NODE), None);
-    rig.fetcher.reposition(&tp(0), 1, Offset(0));
+    rig.fetcher.reposition(&tp(0), 1, Offset(0), None);
     assert_eq!(rig.ask(NODE).partitions[0].topic_id, Uuid::from_u128(9));
 }
 
@@ -645,7 +793,7 @@ fn a_late_answer_of_the_old_topic_does_not_end_the_reset_of_the_new_one() {
         rig.answer(&on_its_way, response);
         assert!(rig.events().is_empty(), "one reset at a time");
         rig.logs.get_mut(&tp(0)).unwrap().refuse = None;
-        rig.fetcher.reposition(&tp(0), 1, Offset(0));
+        rig.fetcher.reposition(&tp(0), 1, Offset(0), None);
         rig.now += Duration::from_secs(10);
         assert_eq!(rig.ask(NODE).partitions[0].offset, Offset(0));
     }
@@ -865,7 +1013,7 @@ proptest! {
                 Op::Seek { partition, part } => {
                     let log = &rig.logs[&tp(partition)];
                     let offset = log.start + (log.end - log.start) * i64::from(part) / 256;
-                    rig.fetcher.seek(&tp(partition), epochs[partition as usize], Offset(offset));
+                    rig.fetcher.seek(&tp(partition), epochs[partition as usize], Offset(offset), None);
                     expected[partition as usize] = offset;
                 }
                 Op::Move(partition) => {

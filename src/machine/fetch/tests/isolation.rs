@@ -177,7 +177,7 @@ fn a_transaction_that_began_before_the_position_is_void_from_there_on() {
     ledger.send(A, "void");
     ledger.end(A, ControlKind::Abort);
     for from in 0..ledger.rig.logs[&tp(0)].end {
-        ledger.rig.fetcher.seek(&tp(0), 1, Offset(from));
+        ledger.rig.fetcher.seek(&tp(0), 1, Offset(from), None);
         let values = ledger.read().0;
         assert!(values.iter().all(|value| value == "b"), "from {from}: {values:?}");
     }
