@@ -266,6 +266,103 @@ async fn a_broker_that_moved_is_found_where_it_is_now() {
     assert_eq!(connection.call(heartbeat(2), SECOND).await.unwrap().error_code, 2);
 }
 
+/// influxdb_iox#3161, librdkafka#2841: a broker had a new address behind its name, and the old connection was taken for good
+/// until the system gave it up.
+#[tokio::test(start_paused = true)]
+async fn a_broker_behind_another_address_of_its_name_is_found_when_the_old_one_falls_silent() {
+    let brokers = Brokers::new();
+    brokers.at("a:1", |exchange| match exchange.api {
+        HEARTBEAT => Act::Silence,
+        _ => usual(exchange),
+    });
+    let (_client, connection) = connected(&brokers).await;
+    let begun = Instant::now();
+    connection.call(heartbeat(1), 3 * SECOND).await.unwrap_err();
+    // The old connection would still be silent. Where the name leads is asked for each connection.
+    brokers.at("a:1", usual);
+    assert_eq!(connection.call(heartbeat(2), 3 * SECOND).await.unwrap().error_code, 2);
+    assert!(begun.elapsed() < 5 * SECOND, "{:?}", begun.elapsed());
+}
+
+/// KIP-899: when no broker that was known is where it was, the addresses that the client was given lead to the others.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_moved_whole_is_found_by_its_bootstrap_addresses() {
+    let brokers = Brokers::new();
+    let leads_to = |address: &'static str| {
+        move |exchange: &Exchange| match exchange.api {
+            METADATA => metadata(exchange, &[(1, address)], &[("t", 7, &[1])]),
+            _ => usual(exchange),
+        }
+    };
+    brokers.at("seed:1", leads_to("old:1"));
+    brokers.at("old:1", |exchange| match exchange.api {
+        METADATA | HEARTBEAT => Act::Close,
+        _ => usual(exchange),
+    });
+    let client = brokers.client("seed:1", |options| options);
+    client.cluster().topics(&topics(&["t"]), deadline_in(SECOND)).await.unwrap();
+    let connection = client.cluster().connections().to(NodeId(1));
+    connection.call(heartbeat(1), SECOND).await.unwrap_err();
+    brokers.remove("old:1");
+    brokers.at("new:1", leads_to("new:1"));
+    brokers.at("seed:1", leads_to("new:1"));
+    sleep(5 * SECOND).await;
+    assert_eq!(connection.call(heartbeat(2), SECOND).await.unwrap().error_code, 2);
+}
+
+/// KIP-1102: a broker that is no place to ask any more says so, and was asked again.
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_asks_for_a_new_bootstrap_is_passed_over() {
+    let brokers = Brokers::new();
+    let asked = Arc::new(AtomicUsize::new(0));
+    brokers.at("gone:1", {
+        let asked = asked.clone();
+        move |exchange| match exchange.api {
+            METADATA => {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let refusal = kafka_protocol::messages::MetadataResponse::default()
+                    .with_error_code(ErrorCode::REBOOTSTRAP_REQUIRED.0);
+                exchange.answer::<kafka_protocol::messages::MetadataRequest>(&refusal)
+            }
+            _ => usual(exchange),
+        }
+    });
+    brokers.at("seed:1", |exchange| match exchange.api {
+        METADATA => metadata(exchange, &[(1, "gone:1")], &[("t", 7, &[1])]),
+        _ => usual(exchange),
+    });
+    let client = brokers.client("seed:1", |options| options);
+    client.cluster().topics(&[], deadline_in(SECOND)).await.unwrap();
+    let view = client.cluster().refreshed(&topics(&["t"]), deadline_in(SECOND)).await.unwrap();
+    assert!(view.topic("t").is_some());
+    assert_eq!((asked.load(Ordering::Relaxed), brokers.count("seed:1 Metadata")), (1, 2));
+}
+
+/// librdkafka#5088: with all brokers gone for a while, one bootstrap followed another without a pause.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_all_brokers_is_waited_out_without_a_storm() {
+    let brokers = Brokers::new();
+    let down = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let closes = down.clone();
+    brokers.at("a:1", move |exchange| if closes.load(Ordering::Relaxed) { Act::Close } else { usual(exchange) });
+    let (client, connection) = connected(&brokers).await;
+    down.store(true, Ordering::Relaxed);
+    connection.call(heartbeat(1), SECOND).await.unwrap_err();
+    brokers.remove("a:1");
+    let begun = Instant::now();
+    while begun.elapsed() < 60 * SECOND {
+        connection.call(heartbeat(1), SECOND).await.unwrap_err();
+        client.cluster().invalidate(Stale::Leader(TopicPartition::new("t", 0)));
+        sleep(Duration::from_millis(10)).await;
+    }
+    let tries = brokers.count("refused a:1");
+    assert!((60..=300).contains(&tries), "{tries} in a minute");
+    brokers.at("a:1", usual);
+    let back = Instant::now();
+    while connection.call(heartbeat(1), SECOND).await.is_err() {}
+    assert!(back.elapsed() < 3 * SECOND, "{:?}", back.elapsed());
+}
+
 /// librdkafka#2845: the first send after a quiet time failed on a connection that was reaped.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_connection_is_closed_here_and_made_again() {

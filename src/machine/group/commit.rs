@@ -365,3 +365,38 @@ fn verdict(code: ErrorCode) -> Verdict {
 }
 
 const MIN_WAIT: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
+
+    use super::*;
+    use crate::machine::group::GROUP_BACKOFF;
+
+    /// A code that was not expected was passed over, and its member went on as a zombie (kafkajs#1474, franz-go 1.21.3).
+    #[test]
+    fn no_error_code_is_taken_for_a_commit_that_was_made() {
+        let codes = ErrorCode::known().filter(|code| !code.is_ok()).chain([ErrorCode(9_999)]);
+        for code in codes {
+            let now = Instant::now();
+            let mut commits = Commits::new("g", Duration::from_secs(10), GROUP_BACKOFF, 1);
+            let partition = TopicPartition::new("t", 0);
+            commits.commit(now, 1, CommitRequest { partition, offset: Offset(5), leader_epoch: None, note: None });
+            let member_id = StrBytes::from_static_str("m");
+            let target = CommitTarget { node: NodeId(1), member_id, generation: 3, instance_id: None };
+            let sent = commits.poll_transmit(now, &CommitGate::Open(target)).unwrap();
+            let answer = OffsetCommitResponsePartition::default().with_error_code(code.0);
+            let topic = OffsetCommitResponseTopic::default()
+                .with_name(StrBytes::from_static_str("t").into())
+                .with_partitions(vec![answer]);
+            let reaction =
+                commits.handle_response(now, sent.id, &OffsetCommitResponse::default().with_topics(vec![topic]));
+            match commits.poll_outcome() {
+                Some(outcome) => assert_eq!(outcome.result, Err(CommitFailure::Refused(code))),
+                None => assert!(!commits.is_idle() && commits.poll_timeout().is_some(), "{code} is forgotten"),
+            }
+            let lost = [ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::ILLEGAL_GENERATION, ErrorCode::FENCED_INSTANCE_ID];
+            assert_eq!(reaction.fenced.is_some(), lost.contains(&code), "{code}");
+        }
+    }
+}
