@@ -1,4 +1,4 @@
-//! Links in the project's documents lead somewhere.
+//! Links in the project's documents lead somewhere, and the tests that they name exist.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +25,44 @@ fn every_relative_link_resolves() {
     }
     assert!(links > 0, "no link was looked at: the walk is broken");
     assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+/// A row of the fault table whose test was renamed or removed claims what nothing proves.
+#[test]
+fn every_test_of_the_fault_table_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("docs/faults.md")).expect("readable document");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")).collect();
+    let mut named = 0;
+    let mut wrong = Vec::new();
+    for row in rows.iter().filter(|row| !row.starts_with("| report |")) {
+        let cells: Vec<&str> = row.split(" |").map(|cell| cell.trim_start_matches('|').trim()).collect();
+        assert!(cells.len() == 5, "four columns: {row}");
+        let tests: Vec<(&str, &str)> = cells[2].split('`').filter_map(|part| part.split_once("::")).collect();
+        named += tests.len();
+        if tests.is_empty() != cells[3].starts_with("later") {
+            wrong.push(format!("{}: a row without a test is for later, and no other", cells[0]));
+        }
+        let missing = tests.into_iter().filter(|(path, name)| !has_test(&root.join(path), name));
+        wrong.extend(missing.map(|(path, name)| format!("{}: {path} has no test {name}", cells[0])));
+    }
+    assert!(named > 50, "{named} tests were looked for: the walk is broken");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether the file has this function right behind a test's attribute, or in a `proptest!`; or, a script, this stage.
+fn has_test(path: &Path, name: &str) -> bool {
+    let Ok(text) = fs::read_to_string(path) else { return false };
+    if path.extension().is_none() {
+        return text.lines().any(|line| line.starts_with(&format!("{name}() {{")));
+    }
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let defines = |line: &str| line.trim_start_matches("async ").starts_with(&format!("fn {name}("));
+    let attribute = |line: &&str| line.starts_with("#[") || line.starts_with("//");
+    lines.iter().enumerate().any(|(at, line)| {
+        let above = lines[..at].iter().rev().take_while(|line| attribute(line));
+        defines(line) && above.into_iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
+    })
 }
 
 fn documents(root: &Path) -> Vec<PathBuf> {
