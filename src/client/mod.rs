@@ -43,6 +43,8 @@ pub use self::consumer::{
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
 #[cfg(feature = "sasl")]
 pub use self::login::{BearerToken, Fetching, InvalidToken, Login, TokenSource};
+#[cfg(feature = "oidc")]
+pub use self::login::{OidcTokens, OidcTokensBuilder};
 pub use self::partitioner::{Choice, KeyHash, Partitioner};
 pub use self::producer::{BatchError, Delivery, Producer, ProducerBuilder, RecordMetadata, Unfinished};
 #[cfg(feature = "tls")]

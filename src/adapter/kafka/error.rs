@@ -8,6 +8,8 @@ use crate::record::Topic;
 /// A failure of the client in the port's words.
 pub(super) fn adapter_error(what: impl fmt::Display, error: ClientError) -> AdapterError {
     let kind = match &error {
+        // Waiting for the broker to be available helps nobody.
+        error if error.is_locked_out() => AdapterErrorKind::Refused,
         ClientError::Request { .. } | ClientError::TimedOut { .. } => AdapterErrorKind::Unavailable,
         ClientError::Refused { .. } | ClientError::Missing { .. } | ClientError::LeftOut { .. } => {
             AdapterErrorKind::Refused

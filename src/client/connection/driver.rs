@@ -214,6 +214,7 @@ impl<'a> Serving<'a> {
     fn prepare(&mut self, cx: &mut Context<'_>) -> bool {
         let Some(login) = &self.shared.login else { return false };
         if self.shared.lock().link.poll_login() {
+            tracing::debug!(connection = ?self.shared.route, ?login, "logging in");
             self.credentials = Some(login.prepare(self.shared.limits.setup));
         }
         let Some(preparing) = &mut self.credentials else { return false };

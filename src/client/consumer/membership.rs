@@ -531,7 +531,8 @@ fn failed(error: &ClientError) -> Failure {
 
 fn unanswered(error: &RequestError) -> Failure {
     // An answer that cannot be read may be readable from the next coordinator; what cannot be sent never will.
-    let fatal = error.is_closed() || matches!(error, RequestError::Unsupported { .. } | RequestError::Encode { .. });
+    let unsendable = matches!(error, RequestError::Unsupported { .. } | RequestError::Encode { .. });
+    let fatal = error.is_closed() || error.is_locked_out() || unsendable;
     Failure { fatal, silent: is_silent(error), what: error.to_string() }
 }
 

@@ -2,8 +2,12 @@
 
 #[cfg(not(feature = "sasl"))]
 mod absent;
+#[cfg(feature = "oidc")]
+mod http;
 #[cfg(feature = "sasl")]
 mod method;
+#[cfg(feature = "oidc")]
+mod oidc;
 #[cfg(feature = "sasl")]
 mod token;
 
@@ -15,6 +19,8 @@ use crate::machine::sasl::{Exchange, LoginError};
 pub(crate) use absent::Login;
 #[cfg(feature = "sasl")]
 pub use method::Login;
+#[cfg(feature = "oidc")]
+pub use oidc::{OidcTokens, OidcTokensBuilder};
 #[cfg(feature = "sasl")]
 pub use token::{BearerToken, Fetching, InvalidToken, TokenSource};
 

@@ -350,6 +350,9 @@ impl Producer {
                 Err(error @ ClientError::Misuse { .. }) => {
                     return Err(not_written(topic, None, ProduceErrorKind::Lookup, Some(SharedError::new(error))));
                 }
+                Err(error) if error.is_locked_out() => {
+                    return Err(not_written(topic, None, ProduceErrorKind::LockedOut, Some(SharedError::new(error))));
+                }
                 Err(error) => error,
             };
             let wait = shared.cluster.config().retry_delay(failures);

@@ -39,6 +39,8 @@ pub(crate) struct Link<W> {
     /// No deadline is earlier; may be too early after a request went.
     earliest_deadline: Option<Instant>,
     last_activity: Instant,
+    /// Whether a request of a caller was answered on this transport.
+    answered: bool,
     /// Until when the broker asked for silence (KIP-219). Kept over transports.
     muted_until: Option<Instant>,
     throttled: VecDeque<Throttled>,
@@ -188,6 +190,7 @@ impl<W> Link<W> {
             transmitted: Progress::default(),
             earliest_deadline: None,
             last_activity: now,
+            answered: false,
             muted_until: None,
             throttled: VecDeque::new(),
         }
@@ -255,6 +258,7 @@ impl<W> Link<W> {
         let State::Connecting { deadline } = self.state else { return };
         self.transmitted = Progress::default();
         self.last_activity = now;
+        self.answered = false;
         self.state = State::Handshaking { deadline };
         if let Some(login) = &mut self.login {
             login.reset();
@@ -313,10 +317,14 @@ impl<W> Link<W> {
                 self.state = State::Idle;
                 None
             }
-            State::Handshaking { .. } => Some(self.fail(now, lost(hinted(error)), random)),
+            State::Handshaking { .. } => Some(self.fail(now, lost(hinted(error, WANTS_TLS)), random)),
             State::Authenticating { .. } => {
                 let complaint = self.login.as_ref().and_then(Authenticator::complaint);
                 Some(self.fail(now, complaint.map_or_else(|| lost(error), ConnectionError::Login), random))
+            }
+            // Not even a refusal is sent to who does not log in.
+            State::Ready { .. } if !self.answered && self.login.is_none() => {
+                Some(self.fail(now, lost(hinted(error, WANTS_LOGIN)), random))
             }
             State::Draining { .. } | State::Ready { .. } => Some(self.fail(now, lost(error), random)),
             _ => None,
@@ -551,6 +559,7 @@ impl<W> Link<W> {
         let api = request.api;
         match response_body(api, request.version, frame) {
             Ok(body) => {
+                self.answered = true;
                 self.obey(now, api, throttle(api, request.version, &body));
                 self.done.push_back(Done { waiter, result: Ok(Answer { version: request.version, body }) });
                 Ok(())
@@ -705,13 +714,12 @@ fn lost(error: io::Error) -> ConnectionError {
     }
 }
 
-/// An end before anything was answered has one cause that can be told.
-fn hinted(error: io::Error) -> io::Error {
+/// An end before anything was answered has a cause that can be guessed.
+fn hinted(error: io::Error, hint: &str) -> io::Error {
     if is_tls(&error) || error.kind() != io::ErrorKind::UnexpectedEof {
         return error;
     }
-    let what = format!("{error} before it answered anything; a listener that wants TLS does that to plain text");
-    io::Error::new(error.kind(), what)
+    io::Error::new(error.kind(), format!("{error} before it answered anything; {hint}"))
 }
 
 fn is_tls(error: &io::Error) -> bool {
@@ -733,6 +741,9 @@ const CORRELATION_ID_BYTES: usize = 4;
 
 /// How many of the longest silences in a row a request may sit out.
 const GRACE: u32 = 4;
+
+const WANTS_TLS: &str = "a listener that wants TLS does that to plain text";
+const WANTS_LOGIN: &str = "a listener that wants a login does that to who makes none";
 
 const API_VERSIONS: ApiKey = ApiKey(18);
 

@@ -78,6 +78,9 @@ pub enum ProduceErrorKind {
     /// The topic's partitions cannot be known.
     #[error("topic cannot be looked up")]
     Lookup,
+    /// No broker lets this client in: login or certificate are refused, or the listeners are of another kind.
+    #[error("no broker lets this client in")]
+    LockedOut,
     /// It cannot be written in a batch.
     #[error("record cannot be encoded")]
     Encode,
@@ -111,9 +114,10 @@ impl ProduceError {
     /// Who has to act.
     pub fn blame(&self) -> Blame {
         match self.kind {
-            ProduceErrorKind::Refused { .. } | ProduceErrorKind::Unresolved { .. } | ProduceErrorKind::Lookup => {
-                Blame::Broker
-            }
+            ProduceErrorKind::Refused { .. }
+            | ProduceErrorKind::Unresolved { .. }
+            | ProduceErrorKind::Lookup
+            | ProduceErrorKind::LockedOut => Blame::Broker,
             ProduceErrorKind::DeliveryTimeout { .. } | ProduceErrorKind::Blocked { .. } => Blame::Network,
             ProduceErrorKind::TooLarge { .. }
             | ProduceErrorKind::UnknownPartition { .. }
