@@ -2,21 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kafka_harbor::client::{
-    BearerToken, Client, ClientBuilder, ClientError, CommitPosition, ConnectionError, ConsumerEvent, Login, LoginError,
-    OffsetReset, ProtocolViolation, RequestError, Tls, TlsBuilder, TlsFailure,
+    BearerToken, Client, ClientBuilder, ClientError, ConnectionError, Login, LoginError, OffsetReset,
+    ProtocolViolation, RequestError, Tls, TlsBuilder, TlsFailure,
 };
 use kafka_harbor::error::Blame;
-use kafka_harbor::record::{NewTopic, Record, RecordRef, Topic};
-use protocol_tests::{Cluster, kafka, kafka_with, unique};
+use kafka_harbor::record::Record;
+use protocol_tests::{Cluster, kafka};
 use tokio::net::{TcpListener, TcpStream};
-use tracing_subscriber::layer::{Layer, SubscriberExt as _};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -233,121 +230,46 @@ async fn producers_and_members_are_told_at_once_that_they_are_kept_out() {
     assert!(begin.elapsed() < 10 * SECOND, "took {:?}", begin.elapsed());
 }
 
-/// Counts what connections log.
-#[derive(Clone, Default)]
-struct Counts(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
-
-impl Counts {
-    fn of(&self, message: &str) -> Vec<String> {
-        self.0.lock().unwrap().get(message).cloned().unwrap_or_default()
-    }
+/// Status, and all that was printed.
+fn run_tool(arguments: &[&str], secrets: &[(&str, &str)]) -> (i32, String) {
+    let output = protocol_tests::tool().args(arguments).envs(secrets.iter().copied()).output().unwrap();
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(secrets.iter().all(|(_, secret)| !text.contains(secret)), "a secret is in the output: {text}");
+    (output.status.code().unwrap(), text)
 }
 
-impl<S: tracing::Subscriber> Layer<S> for Counts {
-    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
-        struct Text(String, String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-                if field.name() == "message" {
-                    self.0 = format!("{value:?}");
-                } else {
-                    self.1.push_str(&format!(" {field}={value:?}"));
-                }
-            }
-        }
-        let mut text = Text(String::new(), String::new());
-        event.record(&mut text);
-        if event.metadata().target().starts_with("kafka_harbor::client") {
-            self.0.lock().unwrap().entry(text.0).or_default().push(text.1);
-        }
+#[test]
+fn the_tool_enters_by_javas_files_and_by_flags_and_prints_no_secret() {
+    let Some(kafka) = doors() else { return };
+    let at = |listener: &str| kafka.env[listener].as_str();
+    for (file, listener) in [
+        ("ssl", "SSL"),
+        ("mtls", "MTLS"),
+        ("sasl-ssl", "SASL_SSL"),
+        ("sasl-plain", "SASL_PLAINTEXT"),
+        ("sasl-scram-sha-256", "SASL_PLAINTEXT"),
+        ("sasl-scram-sha-512", "SASL_PLAINTEXT"),
+        ("sasl-oauthbearer", "SASL_PLAINTEXT"),
+    ] {
+        let path = format!("{}/client/{file}.properties", kafka.env["DIR"]);
+        let (status, text) = run_tool(&["--config", &path, "--bootstrap", at(listener), "topics", "list"], &[]);
+        assert_eq!(status, 0, "{file}: {text}");
+        assert!(!text.contains("alice-secret"), "{text}");
     }
-}
-
-/// franz-go#1348, platformatic#211, librdkafka#4301: connections were cut at a re-authentication, because traffic went between
-/// its frames or came too late.
-#[tokio::test]
-async fn logins_are_renewed_under_load_without_a_disconnect() {
-    let seconds = std::env::var("KAFKA_HARBOR_RENEWALS_SECONDS").map_or(20, |text| text.parse().unwrap());
-    let settings =
-        ["connections.max.reauth.ms=3000", "listener.name.sasl_plaintext.sasl.enabled.mechanisms=SCRAM-SHA-512"];
-    let Some(kafka) = kafka_with(1, &settings, None) else { return };
-    if kafka.env.is_empty() {
-        return;
-    }
-    let only_scram = Client::builder([&kafka.env["SASL_PLAINTEXT"]]).login(Login::plain("alice", "alice-secret"));
-    let error = login_error(kept_out(only_scram).await).to_string();
-    assert_eq!(error, "broker does not offer PLAIN here; it offers SCRAM-SHA-512");
-
-    let counts = Counts::default();
-    let _watching = tracing::subscriber::set_default(tracing_subscriber::registry().with(counts.clone()));
-    let tls = Tls::builder(rustls_graviola::default_provider()).authorities_file(&kafka.env["CA"]).build().unwrap();
-    let builders = [
-        Client::builder([&kafka.env["SASL_SSL"]]).tls(tls.clone()).login(Login::scram_sha_512("alice", "alice-secret")),
-        Client::builder([&kafka.env["SASL_SSL"]]).tls(tls).login(Login::oauth_bearer(token("bob", 3600))),
-        Client::builder([&kafka.env["SASL_PLAINTEXT"]]).login(Login::scram_sha_512("bob", "bob-secret")),
-    ];
-    let loads = builders.map(|builder| load(builder.build().unwrap(), Duration::from_secs(seconds)));
-    let [a, b, c] = loads;
-    let (a, b, c) = tokio::join!(a, b, c);
-    let logins = counts.of("logging in").len();
-    eprintln!("{} records in {seconds} s, {logins} logins", a + b + c);
-    assert_eq!(counts.of("connection failed"), Vec::<String>::new(), "no connection was cut");
-    // Each client has four connections and more that are in use all the time, and renews twice in three seconds.
-    assert!(logins > 3 * 4 * (seconds as usize / 3), "{logins} logins");
-}
-
-/// Writes and reads for so long; everything that was acknowledged is read once. Returns how much.
-async fn load(client: Client, time: Duration) -> usize {
-    let topic = Topic::from(unique("renewals"));
-    client.admin().create_topics(&[NewTopic::new(&topic).with_partitions(3)]).await[0].1.as_ref().unwrap();
-    let mut consumer = client.consumer(unique("renewals")).topic(&topic, OffsetReset::Earliest).build().unwrap();
-    let producer = client.producer().build().unwrap();
-    let end = Instant::now() + time;
-    let writing = async {
-        let mut written = 0;
-        while Instant::now() < end {
-            let texts: Vec<String> = (written..written + 100).map(|number| number.to_string()).collect();
-            producer.send_batch(&topic, texts.iter().map(|text| RecordRef::new(text.as_bytes()))).await.unwrap();
-            written += 100;
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        written
+    let (tls_flags, scram) = (["--ca", at("CA")], ["--sasl", "scram-sha-512", "--user", "alice"]);
+    let listed = |listener, flags: &[&str], secrets: &[_]| {
+        run_tool(&[&["--bootstrap", at(listener)], flags, &["topics", "list"]].concat(), secrets)
     };
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let reading = {
-        let seen = seen.clone();
-        tokio::spawn(async move {
-            while let Some(event) = consumer.next().await {
-                match event {
-                    ConsumerEvent::Batch(batch) => {
-                        let position = CommitPosition::new(batch.assigned.clone(), batch.next_offset);
-                        let records =
-                            batch.batches.iter().flat_map(|batch| batch.records()).map(|record| record.unwrap());
-                        let values = records.filter(|record| record.offset >= batch.from).map(|record| {
-                            std::str::from_utf8(record.value.unwrap()).unwrap().parse::<usize>().unwrap()
-                        });
-                        seen.lock().unwrap().extend(values);
-                        drop(batch);
-                        consumer.handle().commit(vec![position]).await.unwrap();
-                    }
-                    ConsumerEvent::Fault(error) => panic!("{error}"),
-                    ConsumerEvent::Lost(_) => panic!("lost its partitions"),
-                    _ => {}
-                }
-            }
-        })
-    };
-    let written = writing.await;
-    let all = async {
-        while seen.lock().unwrap().len() < written {
-            tokio::time::sleep(SECOND / 20).await;
-        }
-    };
-    tokio::time::timeout(20 * SECOND, all).await.expect("everything that was written is read");
-    assert!(!reading.is_finished());
-    reading.abort();
-    let mut seen = seen.lock().unwrap().clone();
-    seen.sort_unstable();
-    assert_eq!(seen, (0..written).collect::<Vec<_>>());
-    written
+    let right = [("KAFKA_PASSWORD", "alice-secret")];
+    assert_eq!(listed("SASL_SSL", &[&tls_flags[..], &scram].concat(), &right).0, 0);
+    assert_eq!(
+        listed("MTLS", &[&tls_flags[..], &["--cert", at("CLIENT_CERT"), "--key", at("CLIENT_KEY")]].concat(), &[]).0,
+        0
+    );
+    let (status, text) = listed("SASL_PLAINTEXT", &scram, &[("KAFKA_PASSWORD", "wr0ng-secret")]);
+    assert!(status == 1 && text.contains("SASL_AUTHENTICATION_FAILED"), "{status}: {text}");
+    let (status, text) = listed("SSL", &["--tls"], &[]);
+    assert!(status == 1 && text.contains("not signed by an authority that is trusted here"), "{status}: {text}");
+    let (status, text) = listed("SASL_PLAINTEXT", &scram, &[]);
+    assert!(status == 2 && text.contains("--password-file"), "{status}: {text}");
 }

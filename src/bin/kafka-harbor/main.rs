@@ -2,6 +2,7 @@
 
 mod connect;
 mod consume;
+mod door;
 mod failure;
 mod groups;
 mod interrupt;
@@ -9,6 +10,7 @@ mod lag;
 mod lines;
 mod output;
 mod produce;
+mod properties;
 mod record;
 mod redrive;
 mod topics;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::harbor::{CancelSignal, DeadLetter, Harbor, Raw};
 use kafka_harbor::observe::{ErrorReported, MessageRedriven, Observer};
 use serde_json::json;
@@ -44,13 +43,10 @@ pub(crate) struct RedriveArgs {
 }
 
 pub(crate) async fn run(args: RedriveArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
-    let adapter = KafkaAdapter::builder(connect.bootstrap()?.split(',').map(str::trim))
-        .client_id(&connect.client_id)
-        .admin_timeout(connect.timeout())
-        .build()
-        .map_err(|error| Failure::usage(chain(&error)))?;
+    let (adapter, client_id) = connect.adapter()?;
+    let adapter = adapter.build().map_err(|error| Failure::usage(chain(&error)))?;
     let told = Arc::new(Told { output, redriven: AtomicU64::new(0), begin: Instant::now() });
-    let harbor = Harbor::builder(&connect.client_id, adapter)
+    let harbor = Harbor::builder(&client_id, adapter)
         .serializer(Raw)
         .header_prefix(&args.header_prefix)
         .observer(told.clone())

@@ -35,7 +35,7 @@ use files::Stamps;
 ///
 /// | provider | is |
 /// | --- | --- |
-/// | `rustls_graviola::default_provider()` | Rust and proven assembly, no C, nothing but `rustc` to build it; x86-64 (with AVX2, ADX) and AArch64 alone. What this crate's own tests use |
+/// | `rustls_graviola::default_provider()` | Rust and proven assembly, no C, nothing but `rustc` to build it; x86-64 (with AVX2, ADX) and AArch64 alone. What this crate's own tool and tests use |
 /// | `rustls::crypto::ring::default_provider()` (rustls' feature `ring`) | on nearly every target; compiles C |
 /// | `rustls::crypto::aws_lc_rs::default_provider()` (its feature `aws-lc-rs`) | fast, FIPS is possible; compiles C, and wants CMake on some targets |
 ///
