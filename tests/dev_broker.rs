@@ -290,3 +290,32 @@ async fn a_refused_write_is_told_with_its_code() {
     let error = producer.send(Record::new("orders", "x").with_partition(0)).await.unwrap_err();
     assert!(error.to_string().contains("MESSAGE_TOO_LARGE"), "{error}");
 }
+
+/// One line to the control port, and the line that comes back.
+async fn ordered(broker: &DevBroker, line: &str) -> serde_json::Value {
+    use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+    let stream = tokio::net::TcpStream::connect(broker.control_address().unwrap()).await.unwrap();
+    let mut stream = BufReader::new(stream);
+    stream.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_line(&mut answer).await.unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[tokio::test]
+async fn faults_are_ordered_over_the_control_port() {
+    let loopback = "127.0.0.1:0".parse().unwrap();
+    let outside = DevBroker::builder().control("0.0.0.0:0".parse().unwrap()).start().await.unwrap_err();
+    assert!(matches!(outside, StartError::BeyondLoopback { .. }), "{outside}");
+    let builder = DevBroker::builder().topic("orders", 6).listen(loopback).control(loopback);
+    let broker = builder.start().await.unwrap();
+    let fault = r#"{"act":"fault","api":"Produce","topic":"orders","effect":"fail","code":"MESSAGE_TOO_LARGE"}"#;
+    assert_eq!(ordered(&broker, fault).await, serde_json::json!({ "ok": true, "rule": 1 }));
+    let client = Client::builder([broker.tcp_bootstrap()]).build().unwrap();
+    let producer = client.producer().build().unwrap();
+    let error = producer.send(Record::new("orders", "x").with_partition(0)).await.unwrap_err();
+    assert!(error.to_string().contains("MESSAGE_TOO_LARGE"), "{error}");
+    producer.send(Record::new("orders", "y").with_partition(0)).await.unwrap();
+    let state = ordered(&broker, r#"{"act":"partition","topic":"orders","partition":0}"#).await;
+    assert_eq!(state["high_watermark"], 1);
+}

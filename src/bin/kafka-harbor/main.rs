@@ -2,6 +2,8 @@
 
 mod connect;
 mod consume;
+#[cfg(feature = "testing")]
+mod dev_broker;
 mod door;
 mod failure;
 mod groups;
@@ -52,6 +54,9 @@ enum Command {
     Consume(consume::ConsumeArgs),
     /// Bring dead letters back to where they came from
     Redrive(redrive::RedriveArgs),
+    /// Run brokers in memory, for tests and demonstrations
+    #[cfg(feature = "testing")]
+    DevBroker(dev_broker::DevBrokerArgs),
 }
 
 fn main() -> ExitCode {
@@ -75,5 +80,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Produce(args) => produce::run(args, &cli.connect, output).await,
         Command::Consume(args) => consume::run(args, &cli.connect, output).await,
         Command::Redrive(args) => redrive::run(args, &cli.connect, output).await,
+        #[cfg(feature = "testing")]
+        Command::DevBroker(args) => dev_broker::run(args, output).await,
     }
 }

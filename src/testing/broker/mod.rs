@@ -14,7 +14,32 @@
 //! one process; replication is immediate unless a node is told not to follow, controllers and coordinators agree by
 //! construction. What differs from Kafka is said where it is done.
 //!
-//! Not for production: nothing is kept beyond the process, and nobody is asked who they are.
+//! Not for production: nothing is kept beyond the process, and nobody is asked who they are. There are no share groups, and no groups of KIP-848.
+//!
+//! # Examples
+//!
+//! A write whose answer is lost is sent again, and is in the log once:
+//!
+//! ```
+//! use kafka_harbor::protocol::api::ApiKey;
+//! use kafka_harbor::record::{Record, TopicPartition};
+//! use kafka_harbor::testing::broker::{DevBroker, Effect, Rule};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?;
+//! # runtime.block_on(async {
+//! let broker = DevBroker::builder().nodes(3).topic("orders", 1).start().await?;
+//! broker.order(Rule::new(ApiKey(0), Effect::CloseAfter));
+//! let producer = broker.client_config().build()?.producer().build()?;
+//! producer.send(Record::new("orders", "first")).await?;
+//! let state = broker.act(|cluster, _| cluster.partition(&TopicPartition::new("orders", 0)));
+//! assert_eq!(state.map(|state| state.high_watermark.0), Some(1));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! From the shell, for clients in any language: `kafka-harbor dev-broker --nodes 3 --topic orders:6 --control 127.0.0.1:9990`, and
+//! the orders that [`control`] tells of.
 //!
 //! # How to add an API
 //!
@@ -28,6 +53,7 @@ mod api;
 mod call;
 mod classic_group;
 mod cluster;
+pub mod control;
 mod core;
 mod faults;
 mod groups;

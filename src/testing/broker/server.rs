@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::call::ConnectionId;
 use super::cluster::{Cluster, Output};
+use super::control;
 use super::faults::{Rule, RuleId};
 use super::node::Listener;
 use super::settings::Settings;
@@ -55,6 +56,7 @@ impl DevBroker {
             settings: Settings::default(),
             topics: Vec::new(),
             listen: None,
+            control: None,
             advertised_host: None,
             beyond_loopback: false,
         }
@@ -70,6 +72,11 @@ impl DevBroker {
     /// [`listen`](DevBrokerBuilder::listen).
     pub fn tcp_bootstrap(&self) -> String {
         if self.shared.listens { self.shared.lock().addresses(Listener::Tcp) } else { String::new() }
+    }
+
+    /// Where orders are taken, if they are.
+    pub fn control_address(&self) -> Option<SocketAddr> {
+        self.shared.control
     }
 
     /// Options of a client of this cluster, over streams within the process.
@@ -126,6 +133,7 @@ pub struct DevBrokerBuilder {
     settings: Settings,
     topics: Vec<(String, i32)>,
     listen: Option<SocketAddr>,
+    control: Option<SocketAddr>,
     advertised_host: Option<String>,
     beyond_loopback: bool,
 }
@@ -162,13 +170,19 @@ impl DevBrokerBuilder {
         self
     }
 
+    /// Takes orders on this address, as [`control`](super::control) tells; port 0 takes one that is free.
+    pub fn control(mut self, address: SocketAddr) -> Self {
+        self.control = Some(address);
+        self
+    }
+
     /// The host that clients on sockets are sent to. Default: the address that is listened on.
     pub fn advertised_host(mut self, host: impl Into<String>) -> Self {
         self.advertised_host = Some(host.into());
         self
     }
 
-    /// Lets [`listen`](Self::listen) take an address that others than this machine reach. Whoever reaches it can read, write
+    /// Lets [`listen`](Self::listen) and [`control`](Self::control) take an address that others than this machine reach. Whoever reaches it can read, write
     /// and delete everything, and order faults.
     pub fn dangerously_beyond_loopback(mut self) -> Self {
         self.beyond_loopback = true;
@@ -190,13 +204,18 @@ impl DevBrokerBuilder {
             let created = cluster.create_topic(name.as_str(), partitions, replicas, TopicConfig::default(), now);
             created.map_err(|code| StartError::Topic { name, code })?;
         }
-        let mut listeners = Vec::new();
-        if let Some(address) = self.listen {
-            if !address.ip().is_loopback() && !self.beyond_loopback {
-                return Err(StartError::BeyondLoopback { address });
-            }
-            listeners = listen(&mut cluster, address, self.advertised_host.as_deref()).await?;
+        let outside = |address: &&SocketAddr| !address.ip().is_loopback() && !self.beyond_loopback;
+        if let Some(address) = [&self.listen, &self.control].into_iter().flatten().find(outside) {
+            return Err(StartError::BeyondLoopback { address: *address });
         }
+        let listeners = match self.listen {
+            Some(address) => listen(&mut cluster, address, self.advertised_host.as_deref()).await?,
+            None => Vec::new(),
+        };
+        let control = match self.control {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 cluster,
@@ -207,10 +226,14 @@ impl DevBrokerBuilder {
             }),
             wake: Notify::new(),
             listens: !listeners.is_empty(),
+            control: control.as_ref().map(|(address, _)| *address),
         });
         let mut tasks = vec![tokio::spawn(tick(Arc::clone(&shared))).abort_handle()];
         for (node, listener) in listeners {
             tasks.push(tokio::spawn(accept(Arc::clone(&shared), node, listener)).abort_handle());
+        }
+        if let Some((_, listener)) = control {
+            tasks.push(tokio::spawn(take_orders(Arc::clone(&shared), listener)).abort_handle());
         }
         let running = Running { shared: Arc::clone(&shared), tasks };
         Ok(DevBroker { shared, _running: Arc::new(running) })
@@ -251,6 +274,7 @@ struct Shared {
     /// The time of the next timer has changed.
     wake: Notify,
     listens: bool,
+    control: Option<SocketAddr>,
 }
 
 struct State {
@@ -388,14 +412,19 @@ async fn listen(
     for (index, node) in (0_u16..).zip(cluster.nodes()) {
         let port = if address.port() == 0 { 0 } else { address.port().saturating_add(index) };
         let address = SocketAddr::new(address.ip(), port);
-        let bound = TcpListener::bind(address).await;
-        let bound = bound.and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
-        let (port, listener) = bound.map_err(|source| StartError::Listen { address, source })?;
+        let (bound, listener) = bind(address).await?;
+        let port = bound.port();
         let host = advertised.map_or_else(|| reachable(address.ip()), ToOwned::to_owned);
         cluster.advertise(node, Listener::Tcp, BrokerAddress::new(host, port));
         listeners.push((node, listener));
     }
     Ok(listeners)
+}
+
+async fn bind(address: SocketAddr) -> Result<(SocketAddr, TcpListener), StartError> {
+    let bound = TcpListener::bind(address).await;
+    let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    bound.map_err(|source| StartError::Listen { address, source })
 }
 
 /// "Every address" is none that a client can connect to.
@@ -417,6 +446,46 @@ async fn accept(shared: Arc<Shared>, node: i32, listener: TcpListener) {
             // Out of file descriptors, or a client that went at once.
             Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
         }
+    }
+}
+
+/// Serves those who give orders, so many at once.
+async fn take_orders(shared: Arc<Shared>, listener: TcpListener) {
+    let places = Arc::new(Semaphore::new(MAX_COMMANDERS));
+    // Aborted with this task.
+    let mut commanders = JoinSet::new();
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        while commanders.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let shared = Arc::clone(&shared);
+                commanders.spawn(async move {
+                    // One that hangs up in the middle of a line has nothing more to say.
+                    let _ = obey(&shared, stream).await;
+                    drop(place);
+                });
+            }
+            Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+        }
+    }
+}
+
+/// One order a line, one answer a line, until the other end closes or a line is too long.
+async fn obey(shared: &Shared, stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let (read, mut write) = stream.into_split();
+    let mut lines = BufReader::new(read);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut lines).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await?;
+        if read == 0 || line.last() != Some(&b'\n') {
+            return Ok(());
+        }
+        let mut answer = shared.drive(|cluster, now| control::carry_out(cluster, &line, now));
+        answer.push('\n');
+        write.write_all(answer.as_bytes()).await?;
     }
 }
 
@@ -528,5 +597,8 @@ const READ_AHEAD: usize = 16;
 /// Bytes that are read though nothing is handed over.
 const READ_AHEAD_BYTES: usize = 1 << 16;
 const READ_BYTES: usize = 1 << 16;
+/// Connections that may give orders at once; more wait.
+const MAX_COMMANDERS: usize = 64;
+const MAX_LINE_BYTES: u64 = 1 << 16;
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
