@@ -585,6 +585,14 @@ impl ClassicGroup {
         Ok(())
     }
 
+    /// Whether a transaction may commit for this member; one that names none is let through (KIP-447).
+    pub(super) fn check_transactional_commit(&self, who: &Who) -> Result<(), ErrorCode> {
+        if who.generation < 0 && who.member_id.is_empty() && who.instance_id.is_none() {
+            return Ok(());
+        }
+        self.check(who)
+    }
+
     fn touch(&mut self, member_id: &str, now: Instant) {
         if let Some(member) = self.members.get_mut(member_id) {
             member.expires = now + member.session;

@@ -14,6 +14,7 @@ use super::random::Random;
 use super::sessions::FetchSessions;
 use super::settings::Settings;
 use super::topics::{TopicState, Topics, assign_replicas};
+use super::transactions::Transactions;
 use crate::memory::{Appended, TopicConfig, is_valid_name};
 use crate::protocol::batch::EncodedBatch;
 use crate::protocol::error_code::ErrorCode;
@@ -27,6 +28,7 @@ pub(super) struct Core {
     pub(super) topics: Topics,
     pub(super) sessions: FetchSessions,
     pub(super) groups: Groups,
+    pub(super) transactions: Transactions,
     pub(super) faults: Faults,
     pub(super) random: Random,
     /// When the cluster began.
@@ -49,6 +51,7 @@ impl Core {
             topics: Topics::default(),
             sessions: FetchSessions::default(),
             groups: Groups::default(),
+            transactions: Transactions::default(),
             faults: Faults::default(),
             random: Random::new(settings.seed),
             settings,
@@ -85,7 +88,8 @@ impl Core {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.late_at.values().min().copied().into_iter().chain(self.groups.poll_timeout()).min()
+        let late = self.late_at.values().min().copied();
+        [late, self.groups.poll_timeout(), self.transactions.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -93,6 +97,7 @@ impl Core {
         let lag = self.settings.replica_lag_time_max;
         let due = self.late_at.iter().filter(|(_, at)| **at <= now);
         let due: Vec<TopicPartition> = due.map(|(partition, _)| partition.clone()).collect();
+        self.handle_transaction_timeout(now);
         if self.groups.handle_timeout(self.group_limits(), now) {
             self.changed();
         }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::call::Call;
 use super::classic_group::{ClassicGroup, GroupLimits, Who};
 use super::core::Core;
+use super::transactions::PendingOffsets;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::TopicPartition;
 
@@ -20,6 +21,8 @@ pub(super) struct Groups(BTreeMap<String, Group>);
 pub(super) struct Group {
     pub(super) kind: Kind,
     pub(super) offsets: BTreeMap<TopicPartition, Committed>,
+    /// Those of open transactions.
+    pub(super) pending: PendingOffsets,
 }
 
 /// Who coordinates a group, and how.
@@ -73,6 +76,13 @@ impl Group {
     pub(super) fn check_commit(&mut self, who: &Who, now: Instant) -> Result<(), ErrorCode> {
         match &mut self.kind {
             Kind::Classic(group) => group.check_commit(who, now),
+        }
+    }
+
+    /// Whether a transaction may commit offsets for this member.
+    pub(super) fn check_transactional_commit(&self, who: &Who) -> Result<(), ErrorCode> {
+        match &self.kind {
+            Kind::Classic(group) => group.check_transactional_commit(who),
         }
     }
 
@@ -135,6 +145,16 @@ impl Groups {
     pub(super) fn forget_topic(&mut self, topic: &str) {
         for group in self.0.values_mut() {
             group.offsets.retain(|partition, _| *partition.topic != *topic);
+            group.pending.forget_topic(topic);
+        }
+    }
+
+    /// A transaction that committed offsets of this group has ended.
+    pub(super) fn end_transaction(&mut self, group: &str, producer_id: i64, committed: bool) {
+        let Some(group) = self.0.get_mut(group) else { return };
+        let pending = group.pending.take(producer_id);
+        if committed {
+            group.offsets.extend(pending);
         }
     }
 

@@ -64,6 +64,7 @@ mod server;
 mod sessions;
 mod settings;
 mod topics;
+mod transactions;
 
 #[cfg(test)]
 mod tests;

@@ -132,7 +132,6 @@ impl Partition {
     }
 
     /// Appends a coordinator's marker.
-    #[allow(dead_code, reason = "for the transaction coordinator")]
     pub(super) fn append_marker(
         &mut self,
         producer: ProducerStamp,

@@ -62,9 +62,14 @@ pub struct Settings {
     pub max_log_bytes: usize,
     /// Topics that may exist. Default 10,000.
     pub max_topics: usize,
+    /// The longest time that a transaction may ask for (`transaction.max.timeout.ms`). Default 15 min.
+    pub max_transaction_timeout: Duration,
+    /// Transactional ids that may exist. Default 10,000.
+    pub max_transactional_ids: usize,
     /// Groups that may exist. Default 10,000.
     pub max_groups: usize,
-    /// Levels of the features that the cluster has switched on (KIP-584).
+    /// Levels of the features that the cluster has switched on (KIP-584). Default `metadata.version` of Kafka 4.0 and
+    /// `transaction.version` 2; at 1 clients speak the first version of transactions.
     pub features: BTreeMap<String, i16>,
 }
 
@@ -95,11 +100,18 @@ impl Default for Settings {
             max_queued_requests: 1_000,
             max_log_bytes: 1 << 30,
             max_topics: 10_000,
+            max_transaction_timeout: Duration::from_secs(900),
+            max_transactional_ids: 10_000,
             max_groups: 10_000,
-            features: BTreeMap::from([("metadata.version".to_owned(), METADATA_VERSION)]),
+            features: BTreeMap::from([
+                ("metadata.version".to_owned(), METADATA_VERSION),
+                ("transaction.version".to_owned(), TRANSACTION_VERSION),
+            ]),
         }
     }
 }
 
 /// The level that Kafka 4.0 writes its metadata in (`MetadataVersion.IBP_4_0_IV3`).
 const METADATA_VERSION: i16 = 25;
+/// KIP-890, part 2.
+const TRANSACTION_VERSION: i16 = 2;

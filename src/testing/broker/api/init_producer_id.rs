@@ -5,12 +5,24 @@ use kafka_protocol::messages::{InitProducerIdRequest, InitProducerIdResponse, Pr
 use super::Serve;
 use crate::protocol::error_code::ErrorCode;
 use crate::testing::broker::call::{Call, Step};
-use crate::testing::broker::core::Core;
+use crate::testing::broker::core::{Core, millis};
+use crate::testing::broker::transactions::{Producer, before_fencing};
 
 impl Serve for InitProducerIdRequest {
-    fn serve(self, core: &mut Core, _call: &Call) -> Step<Self> {
-        if self.transactional_id.is_some() {
-            return Step::Answer(failed(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+    fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
+        if let Some(id) = &self.transactional_id {
+            let known = (self.producer_id.0 >= 0 && self.producer_epoch >= 0)
+                .then_some(Producer { id: self.producer_id.0, epoch: self.producer_epoch });
+            let timeout = millis(self.transaction_timeout_ms);
+            let begun = core
+                .check_transaction_coordinator(call, id)
+                .and_then(|()| core.init_transactions(id, timeout, known, call.now));
+            return Step::Answer(match begun {
+                Ok(producer) => InitProducerIdResponse::default()
+                    .with_producer_id(ProducerId(producer.id))
+                    .with_producer_epoch(producer.epoch),
+                Err(code) => failed(before_fencing(code, call.version >= 4)),
+            });
         }
         // One that asks again gets a new id, whatever it had (`TransactionCoordinator.handleInitProducerId`).
         let id = core.new_producer_id();

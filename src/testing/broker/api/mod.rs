@@ -3,6 +3,8 @@
 //! To add one: a file with an `impl Serve for XRequest`, and a line in [`APIS`]. What it acts on is [`Core`]; an answer that
 //! has to wait is a [`Step::wait`] that is asked again whenever [`Core::changed`] was called.
 
+mod add_offsets_to_txn;
+mod add_partitions_to_txn;
 mod api_versions;
 mod create_partitions;
 mod create_topics;
@@ -11,6 +13,7 @@ mod delete_records;
 mod delete_topics;
 mod describe_configs;
 mod describe_groups;
+mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
@@ -26,16 +29,18 @@ mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
 mod sync_group;
+mod txn_offset_commit;
 
 use std::time::Instant;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    ApiVersionsRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteGroupsRequest, DeleteRecordsRequest,
-    DeleteTopicsRequest, DescribeConfigsRequest, DescribeGroupsRequest, FetchRequest, FindCoordinatorRequest,
-    HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest,
-    ListOffsetsRequest, MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
-    OffsetForLeaderEpochRequest, ProduceRequest, SyncGroupRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, CreatePartitionsRequest,
+    CreateTopicsRequest, DeleteGroupsRequest, DeleteRecordsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
+    DescribeGroupsRequest, EndTxnRequest, FetchRequest, FindCoordinatorRequest, HeartbeatRequest,
+    InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest, ListOffsetsRequest, MetadataRequest,
+    OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest, ProduceRequest,
+    SyncGroupRequest, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::{HeaderVersion, Request};
 
@@ -66,6 +71,10 @@ pub(super) const APIS: &[Api] = &[
     Api::of::<DeleteRecordsRequest>(),
     Api::of::<InitProducerIdRequest>(),
     Api::of::<OffsetForLeaderEpochRequest>(),
+    Api::of::<AddPartitionsToTxnRequest>(),
+    Api::of::<AddOffsetsToTxnRequest>(),
+    Api::of::<EndTxnRequest>(),
+    Api::of::<TxnOffsetCommitRequest>(),
     Api::of::<DescribeConfigsRequest>(),
     Api::of::<CreatePartitionsRequest>(),
     Api::of::<DeleteGroupsRequest>(),

@@ -15,7 +15,8 @@ use crate::testing::broker::core::{Core, text};
 
 impl Serve for OffsetFetchRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
-        let groups = asked(&self, call).into_iter().map(|asked| one(core, call, asked)).collect();
+        let stable = self.require_stable;
+        let groups = asked(&self, call).into_iter().map(|asked| one(core, call, asked, stable)).collect();
         Step::Answer(answer(call, groups))
     }
 
@@ -55,7 +56,7 @@ fn asked(request: &OffsetFetchRequest, call: &Call) -> Vec<OffsetFetchRequestGro
     vec![OffsetFetchRequestGroup::default().with_group_id(request.group_id.clone()).with_topics(topics)]
 }
 
-fn one(core: &mut Core, call: &Call, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+fn one(core: &mut Core, call: &Call, asked: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup {
     if let Err(code) = core.check_coordinator(call, &asked.group_id) {
         return refused(call, asked, code);
     }
@@ -80,8 +81,12 @@ fn one(core: &mut Core, call: &Call, asked: OffsetFetchRequestGroup) -> OffsetFe
     let topics = topics.into_iter().map(|topic| {
         let name = Topic::from(topic.name.as_str());
         let place = |partition: i32| {
-            let committed = group.and_then(|group| group.offsets.get(&TopicPartition::new(&name, partition)));
-            let answer = nowhere(partition, call.failure_of(&name, partition).unwrap_or(ErrorCode::NONE));
+            let at = TopicPartition::new(&name, partition);
+            let committed = group.and_then(|group| group.offsets.get(&at));
+            // A transaction that is open may change it yet (KIP-447).
+            let unstable = stable && group.is_some_and(|group| group.pending.holds(&at));
+            let code = if unstable { ErrorCode::UNSTABLE_OFFSET_COMMIT } else { ErrorCode::NONE };
+            let answer = nowhere(partition, call.failure_of(&name, partition).unwrap_or(code));
             match committed.filter(|_| answer.error_code == 0) {
                 Some(committed) => answer
                     .with_committed_offset(committed.offset)

@@ -13,9 +13,10 @@ use super::Serve;
 use crate::protocol::batch::{self, BatchError, EncodedBatch, Flaw};
 use crate::protocol::compression::Codec;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{Offset, Topic};
+use crate::record::{Offset, Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, Refusal, millis, text};
+use crate::testing::broker::transactions::{Producer, before_fencing};
 
 impl Serve for ProduceRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -24,7 +25,8 @@ impl Serve for ProduceRequest {
             let refused = self.refuse(core, call, ErrorCode::INVALID_REQUIRED_ACKS);
             return Step::Answer(refused);
         }
-        let mut written = Written { call: call.clone(), topics: Vec::new(), waiting: Vec::new() };
+        let transactional_id = self.transactional_id.as_ref().map(|id| id.to_string());
+        let mut written = Written { call: call.clone(), transactional_id, topics: Vec::new(), waiting: Vec::new() };
         for topic in self.topic_data {
             written.topic(core, topic, acks);
         }
@@ -61,6 +63,7 @@ impl Serve for ProduceRequest {
 /// What was appended, and is waited for until every in-sync replica has it.
 struct Written {
     call: Call,
+    transactional_id: Option<String>,
     topics: Vec<TopicProduceResponse>,
     waiting: Vec<Waiting>,
 }
@@ -115,6 +118,7 @@ impl Written {
         if acks == -1 && in_sync < least_in_sync(core, topic) {
             return Err(ErrorCode::NOT_ENOUGH_REPLICAS.into());
         }
+        self.check_transaction(core, topic, data.index, &batch)?;
         let records = i64::from(batch.header().last_offset_delta) + 1;
         let appended = core.append(topic, data.index, batch, call.now)?;
         let partition = core.topics.partition(topic, data.index)?;
@@ -126,6 +130,28 @@ impl Written {
             .with_log_start_offset(start);
         let end = Offset(appended.base_offset.0 + records);
         Ok(AppendedTo { answer, end, epoch: partition.leader_epoch })
+    }
+
+    /// A batch of a transaction belongs to one that is open; from version 12 on it opens it (KIP-890).
+    fn check_transaction(
+        &self,
+        core: &mut Core,
+        topic: &Topic,
+        partition: i32,
+        batch: &EncodedBatch,
+    ) -> Result<(), ErrorCode> {
+        let Some(stamp) = batch.header().producer.filter(|_| batch.header().is_transactional) else { return Ok(()) };
+        let id = self.transactional_id.as_deref().ok_or(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED)?;
+        let (producer, at) = (Producer { id: stamp.id, epoch: stamp.epoch }, TopicPartition::new(topic, partition));
+        if self.call.version < FIRST_THAT_ADDS {
+            // Clients of that time try again on this code alone.
+            return core.verify_partition(id, producer, &at).map_err(|code| match code {
+                ErrorCode::CONCURRENT_TRANSACTIONS => ErrorCode::NOT_ENOUGH_REPLICAS,
+                code => code,
+            });
+        }
+        let added = core.add_to_transaction(id, producer, [at], self.call.now);
+        added.map_err(|code| before_fencing(code, false))
     }
 
     fn has_failed(&self) -> bool {
@@ -247,5 +273,7 @@ fn failed(partition: i32, refusal: &Refusal) -> PartitionProduceResponse {
 
 /// KIP-516.
 const FIRST_WITH_IDS: i16 = 13;
+/// KIP-890, part 2.
+const FIRST_THAT_ADDS: i16 = 12;
 /// KIP-110.
 const FIRST_WITH_ZSTD: i16 = 7;

@@ -7,6 +7,7 @@ mod groups;
 mod hostile;
 mod produce;
 mod replicas;
+mod transactions;
 
 use std::time::{Duration, Instant};
 
