@@ -127,7 +127,8 @@ impl Cluster {
             }
         }
         self.core.nodes_changed(now);
-        self.core.groups.reload(|id| moved.contains(id), now);
+        let limits = self.core.consumer_group_limits();
+        self.core.groups.reload(|id| moved.contains(id), limits, now);
         self.settle(now);
     }
 
@@ -137,7 +138,8 @@ impl Cluster {
             node.is_up = true;
         }
         let moved = self.coordinated_by(node);
-        self.core.groups.reload(|id| moved.contains(id), now);
+        let limits = self.core.consumer_group_limits();
+        self.core.groups.reload(|id| moved.contains(id), limits, now);
         self.core.nodes_changed(now);
         self.settle(now);
     }
@@ -201,7 +203,8 @@ impl Cluster {
             return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         }
         self.core.coordinators.insert(key.to_owned(), node);
-        self.core.groups.reload(|id| id == key, now);
+        let limits = self.core.consumer_group_limits();
+        self.core.groups.reload(|id| id == key, limits, now);
         self.core.changed();
         self.settle(now);
         Ok(())
@@ -216,6 +219,7 @@ impl Cluster {
         let found = self.core.groups.get_mut(group).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)?;
         let known = match &mut found.kind {
             Kind::Classic(group) => group.expire(member, limits, now),
+            Kind::Consumer(group) => group.expire(member),
         };
         self.core.changed();
         self.settle(now);
@@ -226,6 +230,7 @@ impl Cluster {
     pub fn members(&self, group: &str) -> Vec<String> {
         match self.core.groups.get(group).map(|group| &group.kind) {
             Some(Kind::Classic(group)) => group.members().map(|(id, _)| id.clone()).collect(),
+            Some(Kind::Consumer(group)) => group.members().map(|(id, _)| id.clone()).collect(),
             None => Vec::new(),
         }
     }

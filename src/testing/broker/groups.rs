@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::call::Call;
 use super::classic_group::{ClassicGroup, GroupLimits, Who};
+use super::consumer_group::{self, ConsumerGroup};
 use super::core::Core;
 use super::transactions::PendingOffsets;
 use crate::protocol::error_code::ErrorCode;
@@ -29,6 +30,7 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) enum Kind {
     Classic(ClassicGroup),
+    Consumer(ConsumerGroup),
 }
 
 impl Default for Kind {
@@ -50,18 +52,21 @@ impl Group {
     pub(super) fn type_name(&self) -> &'static str {
         match self.kind {
             Kind::Classic(_) => "classic",
+            Kind::Consumer(_) => "consumer",
         }
     }
 
     pub(super) fn state_name(&self) -> &'static str {
         match &self.kind {
             Kind::Classic(group) => group.state().name(),
+            Kind::Consumer(group) => group.state_name(),
         }
     }
 
     pub(super) fn protocol_type(&self) -> &str {
         match &self.kind {
             Kind::Classic(group) => group.protocol_type(),
+            Kind::Consumer(_) => "consumer",
         }
     }
 
@@ -69,6 +74,7 @@ impl Group {
     pub(super) fn is_empty(&self) -> bool {
         match &self.kind {
             Kind::Classic(group) => group.is_empty(),
+            Kind::Consumer(group) => group.is_empty(),
         }
     }
 
@@ -76,6 +82,7 @@ impl Group {
     pub(super) fn check_commit(&mut self, who: &Who, now: Instant) -> Result<(), ErrorCode> {
         match &mut self.kind {
             Kind::Classic(group) => group.check_commit(who, now),
+            Kind::Consumer(group) => group.check_commit(&who.member_id, who.generation),
         }
     }
 
@@ -83,6 +90,8 @@ impl Group {
     pub(super) fn check_transactional_commit(&self, who: &Who) -> Result<(), ErrorCode> {
         match &self.kind {
             Kind::Classic(group) => group.check_transactional_commit(who),
+            Kind::Consumer(_) if who.generation < 0 && who.member_id.is_empty() => Ok(()),
+            Kind::Consumer(group) => group.check_commit(&who.member_id, who.generation),
         }
     }
 
@@ -90,28 +99,31 @@ impl Group {
     ///
     /// # Errors
     /// `GROUP_ID_NOT_FOUND` for one of another kind.
-    #[expect(clippy::unnecessary_wraps, reason = "other kinds stand beside it")]
     pub(super) fn classic(&mut self) -> Result<&mut ClassicGroup, ErrorCode> {
         match &mut self.kind {
             Kind::Classic(group) => Ok(group),
+            Kind::Consumer(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
         }
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
         match &self.kind {
             Kind::Classic(group) => group.poll_timeout(),
+            Kind::Consumer(group) => group.poll_timeout(),
         }
     }
 
     fn handle_timeout(&mut self, limits: GroupLimits, now: Instant) {
         match &mut self.kind {
             Kind::Classic(group) => group.handle_timeout(limits, now),
+            Kind::Consumer(group) => group.handle_timeout(now),
         }
     }
 
-    fn reload(&mut self, now: Instant) {
+    fn reload(&mut self, limits: consumer_group::Limits, now: Instant) {
         match &mut self.kind {
             Kind::Classic(group) => group.reload(now),
+            Kind::Consumer(group) => group.reload(limits, now),
         }
     }
 }
@@ -139,6 +151,37 @@ impl Groups {
             return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
         }
         Ok(self.0.entry(id.to_owned()).or_default())
+    }
+
+    /// The group as one of the new protocol. One of the classic protocol becomes one when nobody is in it; its offsets stay.
+    ///
+    /// # Errors
+    /// `GROUP_ID_NOT_FOUND` where there is none, or one of another kind that has members.
+    pub(super) fn consumer(&mut self, id: &str, create: bool, most: usize) -> Result<&mut ConsumerGroup, ErrorCode> {
+        let group = if create {
+            self.get_or_create(id, most)?
+        } else {
+            self.0.get_mut(id).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)?
+        };
+        if create && matches!(group.kind, Kind::Classic(_)) && group.is_empty() {
+            group.kind = Kind::Consumer(ConsumerGroup::default());
+        }
+        match &mut group.kind {
+            Kind::Consumer(group) => Ok(group),
+            Kind::Classic(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+        }
+    }
+
+    /// The group as a classic one, which one of another kind becomes when nobody is in it.
+    ///
+    /// # Errors
+    /// `INCONSISTENT_GROUP_PROTOCOL` for one of another kind that has members.
+    pub(super) fn classic(&mut self, id: &str, most: usize) -> Result<&mut ClassicGroup, ErrorCode> {
+        let group = self.get_or_create(id, most)?;
+        if !matches!(group.kind, Kind::Classic(_)) && group.is_empty() {
+            group.kind = Kind::Classic(ClassicGroup::default());
+        }
+        group.classic().map_err(|_| ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
     }
 
     /// A topic is gone, and what was committed on it.
@@ -173,8 +216,8 @@ impl Groups {
     }
 
     /// These groups have a new coordinator.
-    pub(super) fn reload(&mut self, moved: impl Fn(&str) -> bool, now: Instant) {
-        self.0.iter_mut().filter(|(id, _)| moved(id)).for_each(|(_, group)| group.reload(now));
+    pub(super) fn reload(&mut self, moved: impl Fn(&str) -> bool, limits: consumer_group::Limits, now: Instant) {
+        self.0.iter_mut().filter(|(id, _)| moved(id)).for_each(|(_, group)| group.reload(limits, now));
     }
 }
 
@@ -210,6 +253,13 @@ impl Core {
     pub(super) fn classic_group(&mut self, call: &Call, group: &str) -> Result<&mut ClassicGroup, ErrorCode> {
         let unknown = |code| if code == ErrorCode::GROUP_ID_NOT_FOUND { ErrorCode::UNKNOWN_MEMBER_ID } else { code };
         self.group(call, group).and_then(Group::classic).map_err(unknown)
+    }
+
+    pub(super) fn consumer_group_limits(&self) -> consumer_group::Limits {
+        consumer_group::Limits {
+            session: self.settings.consumer_group_session,
+            max_members: self.settings.max_group_members,
+        }
     }
 
     pub(super) fn group_limits(&self) -> GroupLimits {

@@ -14,7 +14,7 @@
 //! one process; replication is immediate unless a node is told not to follow, controllers and coordinators agree by
 //! construction. What differs from Kafka is said where it is done.
 //!
-//! Not for production: nothing is kept beyond the process, and nobody is asked who they are. There are no share groups, and no groups of KIP-848.
+//! Not for production: nothing is kept beyond the process, and nobody is asked who they are. There are no share groups, and no regular expressions looked up for members of KIP-848.
 //!
 //! # Examples
 //!
@@ -53,6 +53,7 @@ mod api;
 mod call;
 mod classic_group;
 mod cluster;
+mod consumer_group;
 pub mod control;
 mod core;
 mod faults;

@@ -41,6 +41,10 @@ pub struct Settings {
     pub min_session_timeout: Duration,
     /// The longest session that a member may ask for (`group.max.session.timeout.ms`). Default 30 min.
     pub max_session_timeout: Duration,
+    /// The session of members of the new protocol (`group.consumer.session.timeout.ms`). Default 45 s.
+    pub consumer_group_session: Duration,
+    /// How often members of the new protocol are asked to beat (`group.consumer.heartbeat.interval.ms`). Default 5 s.
+    pub consumer_group_heartbeat_interval: Duration,
     /// Members that a group may have (`group.max.size`). Default 10,000; Kafka's is without end.
     pub max_group_members: usize,
     /// The largest note on a committed offset, in bytes (`offset.metadata.max.bytes`). Default 4,096.
@@ -68,8 +72,8 @@ pub struct Settings {
     pub max_transactional_ids: usize,
     /// Groups that may exist. Default 10,000.
     pub max_groups: usize,
-    /// Levels of the features that the cluster has switched on (KIP-584). Default `metadata.version` of Kafka 4.0 and
-    /// `transaction.version` 2; at 1 clients speak the first version of transactions.
+    /// Levels of the features that the cluster has switched on (KIP-584). Default `metadata.version` of Kafka 4.0,
+    /// `group.version` 1 and `transaction.version` 2; at 1 clients speak the first version of transactions.
     pub features: BTreeMap<String, i16>,
 }
 
@@ -90,6 +94,8 @@ impl Default for Settings {
             initial_rebalance_delay: Duration::ZERO,
             min_session_timeout: Duration::from_secs(6),
             max_session_timeout: Duration::from_secs(1800),
+            consumer_group_session: Duration::from_secs(45),
+            consumer_group_heartbeat_interval: Duration::from_secs(5),
             max_group_members: 10_000,
             max_offset_metadata_bytes: 4096,
             max_fetch_sessions: 1_000,
@@ -105,6 +111,7 @@ impl Default for Settings {
             max_groups: 10_000,
             features: BTreeMap::from([
                 ("metadata.version".to_owned(), METADATA_VERSION),
+                ("group.version".to_owned(), GROUP_VERSION),
                 ("transaction.version".to_owned(), TRANSACTION_VERSION),
             ]),
         }
@@ -113,5 +120,7 @@ impl Default for Settings {
 
 /// The level that Kafka 4.0 writes its metadata in (`MetadataVersion.IBP_4_0_IV3`).
 const METADATA_VERSION: i16 = 25;
+/// KIP-848.
+const GROUP_VERSION: i16 = 1;
 /// KIP-890, part 2.
 const TRANSACTION_VERSION: i16 = 2;

@@ -61,7 +61,7 @@ fn join(core: &mut Core, call: &Call, request: JoinGroupRequest) -> Result<JoinS
     }
     let (limits, most) = (core.group_limits(), core.settings.max_groups);
     let join = join_of(call, &request, session);
-    let group = core.groups.get_or_create(&request.group_id, most).and_then(|group| group.classic());
+    let group = core.groups.classic(&request.group_id, most);
     group.map_err(refused)?.join(join, limits, &mut core.random, call.now)
 }
 

@@ -10,7 +10,7 @@ use crate::record::{Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::classic_group::Who;
 use crate::testing::broker::core::Core;
-use crate::testing::broker::groups::Committed;
+use crate::testing::broker::groups::{Committed, Kind};
 
 impl Serve for OffsetCommitRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -63,6 +63,10 @@ fn check(core: &mut Core, call: &Call, request: &OffsetCommitRequest) -> Result<
         core.groups.get_or_create(&request.group_id, core.settings.max_groups)?;
     }
     let group = core.groups.get_mut(&request.group_id).ok_or(ErrorCode::ILLEGAL_GENERATION)?;
+    // Members of the new protocol are told by the version that knows their epochs.
+    if call.version < FIRST_WITH_MEMBER_EPOCHS && matches!(group.kind, Kind::Consumer(_)) && who.generation >= 0 {
+        return Err(ErrorCode::UNSUPPORTED_VERSION);
+    }
     group.check_commit(&who, call.now)
 }
 
@@ -90,3 +94,6 @@ fn commit(
 fn outcome(partition: i32, code: ErrorCode) -> OffsetCommitResponsePartition {
     OffsetCommitResponsePartition::default().with_partition_index(partition).with_error_code(code.0)
 }
+
+/// KIP-848.
+const FIRST_WITH_MEMBER_EPOCHS: i16 = 9;

@@ -60,6 +60,7 @@ fn delete(core: &mut Core, call: &Call, group: &str, partition: &TopicPartition)
         Kind::Classic(group) => group
             .subscriptions()
             .any(|says| Subscription::decode(&says).is_ok_and(|says| says.topics.contains(&partition.topic))),
+        Kind::Consumer(group) => group.reads(&partition.topic),
     };
     if subscribed {
         return Err(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC);

@@ -12,6 +12,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::record::{Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::groups::Kind;
 
 impl Serve for OffsetFetchRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -61,6 +62,13 @@ fn one(core: &mut Core, call: &Call, asked: OffsetFetchRequestGroup, stable: boo
         return refused(call, asked, code);
     }
     let group = core.groups.get(&asked.group_id);
+    // A member of the new protocol says which it is (KIP-848).
+    if let (Some(member), Some(Kind::Consumer(group))) = (&asked.member_id, group.map(|group| &group.kind))
+        && asked.member_epoch >= 0
+        && let Err(code) = group.check_commit(member, asked.member_epoch)
+    {
+        return refused(call, asked, code);
+    }
     let topics = asked.topics.unwrap_or_else(|| {
         let known = group.into_iter().flat_map(|group| group.offsets.keys());
         let mut topics: Vec<OffsetFetchRequestTopics> = Vec::new();

@@ -1,6 +1,7 @@
 //! The cluster by its wire protocol, in virtual time.
 
 mod admin;
+mod consumer_groups;
 mod faults;
 mod fetch;
 mod groups;
