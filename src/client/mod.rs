@@ -37,8 +37,8 @@ pub use self::admin::{
 pub use self::config::ClientBuilder;
 pub use self::consumer::{
     Assigned, Assignment, BatchLease, CommitCause, CommitError, CommitFailed, CommitPosition, Consumer,
-    ConsumerBuilder, ConsumerError, ConsumerEvent, ConsumerHandle, IsolationLevel, OffsetReset, PartitionBatch,
-    Release,
+    ConsumerBuilder, ConsumerError, ConsumerEvent, ConsumerHandle, GroupProtocol, IsolationLevel, OffsetReset,
+    PartitionBatch, Release,
 };
 pub use self::error::{ClientError, ConfigError, ConfigProblem};
 #[cfg(feature = "sasl")]

@@ -5,18 +5,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::{
-    HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse, ListOffsetsResponse, OffsetCommitResponse,
-    OffsetFetchResponse, SyncGroupResponse,
+    ConsumerGroupHeartbeatResponse, DescribeGroupsResponse, HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse,
+    ListOffsetsResponse, OffsetCommitResponse, OffsetFetchResponse, SyncGroupResponse,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
+use super::member::Member;
 use super::state::{Phase, Shared, leader, wake};
 use super::{ConsumerError, ConsumerEvent, OffsetReset, Release, fetch};
 use crate::client::{ClientError, Connection, Connections, CoordinatorKind, deadline_in, now};
 use crate::machine::connection::{ConnectionError, RequestError};
-use crate::machine::group::{CommitTransmit, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit};
+use crate::machine::group::{
+    CommitTransmit, ConsumerGroup, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit,
+};
 use crate::machine::metadata::ClusterView;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{NodeId, Topic, TopicPartition};
@@ -24,7 +27,7 @@ use crate::record::{NodeId, Topic, TopicPartition};
 /// Drives one membership until it ends.
 pub(super) struct Membership {
     shared: Arc<Shared>,
-    group: Group,
+    group: Member,
     /// For what the broker may hold back: joins, syncs; and heartbeats, which are not sent meanwhile.
     waiting_lane: Connections,
     /// What the broker may be holding back on that lane: everything sent there meanwhile would wait behind it.
@@ -56,6 +59,8 @@ enum Answer {
     Sync(RequestId, Result<SyncGroupResponse, RequestError>),
     Heartbeat(RequestId, Result<HeartbeatResponse, RequestError>),
     Leave(RequestId, Result<LeaveGroupResponse, RequestError>),
+    Described(RequestId, Result<DescribeGroupsResponse, RequestError>),
+    ConsumerHeartbeat(RequestId, Result<ConsumerGroupHeartbeatResponse, RequestError>),
     Commit(u64, Result<OffsetCommitResponse, RequestError>),
     Committed(u64, NodeId, Result<OffsetFetchResponse, RequestError>),
     Offsets(u64, Result<ListOffsetsResponse, RequestError>),
@@ -67,10 +72,9 @@ enum Answer {
 
 impl Membership {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let (cluster, settings) = (&shared.cluster, &shared.settings);
-        let topics = settings.topics.iter().map(|(topic, _)| topic.clone());
+        let cluster = &shared.cluster;
         Self {
-            group: Group::new(now(), settings.group.clone(), topics, fastrand::u64(..)),
+            group: Member::new(&shared.settings),
             waiting_lane: cluster.connections(),
             held: None,
             prompt_lane: cluster.connections(),
@@ -173,6 +177,10 @@ impl Membership {
         while let Some(event) = self.group.poll_event() {
             match event {
                 GroupEvent::NeedTopics { topics } => self.ask_for_topics(topics),
+                GroupEvent::UseClassic { why } => {
+                    tracing::info!(group = self.shared.group(), why, "joining by the classic group protocol");
+                    self.group = Member::classic(&self.shared.settings);
+                }
                 GroupEvent::Assigned { added, .. } => self.assigned(added),
                 GroupEvent::Revoked { partitions } => self.revoked(&partitions),
                 GroupEvent::Released { partitions } => {
@@ -291,6 +299,16 @@ impl Membership {
                 let connection = self.prompt_lane.to(node);
                 self.answers.spawn(async move { Answer::Leave(id, connection.call(request, timeout).await) });
             }
+            GroupRequest::Describe(node, request) => {
+                let connection = self.prompt_lane.to(node);
+                self.answers.spawn(async move { Answer::Described(id, connection.call(request, timeout).await) });
+            }
+            // One lane for all of them, leaving too: a join must not overtake, nor be overtaken.
+            GroupRequest::ConsumerHeartbeat(node, request) => {
+                let connection = self.waiting_lane(node, None);
+                self.answers
+                    .spawn(async move { Answer::ConsumerHeartbeat(id, connection.call(request, timeout).await) });
+            }
         }
     }
 
@@ -323,7 +341,7 @@ impl Membership {
         let view = self.shared.cluster.view();
         let mut state = self.shared.lock();
         if let Some(node) = self.group.coordinator()
-            && let Some((id, request)) = state.positions.poll_committed(now)
+            && let Some((id, request)) = state.positions.poll_committed(now, self.group.identity())
         {
             let connection = self.prompt_lane.to(node);
             self.answers.spawn(async move { Answer::Committed(id, node, connection.call(request, timeout).await) });
@@ -350,14 +368,22 @@ impl Membership {
         }
         match answer {
             Answer::Coordinator(id, found) => self.group.handle_coordinator(now, id, found.map_err(|e| failed(&e))),
-            Answer::Join(id, Ok(response)) => self.group.handle_join(now, id, response),
-            Answer::Sync(id, Ok(response)) => self.group.handle_sync(now, id, response),
-            Answer::Heartbeat(id, Ok(response)) => self.group.handle_heartbeat(now, id, &response),
-            Answer::Leave(id, Ok(response)) => self.group.handle_leave(id, &response),
+            Answer::Join(id, Ok(response)) => self.classic(|group| group.handle_join(now, id, response)),
+            Answer::Sync(id, Ok(response)) => self.classic(|group| group.handle_sync(now, id, response)),
+            Answer::Heartbeat(id, Ok(response)) => self.classic(|group| group.handle_heartbeat(now, id, &response)),
+            Answer::Leave(id, Ok(response)) => self.classic(|group| group.handle_leave(id, &response)),
+            Answer::Described(id, Ok(response)) => {
+                self.consumer(|group, _| group.handle_description(now, id, &response));
+            }
+            Answer::ConsumerHeartbeat(id, Ok(response)) => {
+                self.consumer(|group, view| group.handle_heartbeat(now, id, &response, |topic| name(view, topic)));
+            }
             Answer::Join(id, Err(error))
             | Answer::Sync(id, Err(error))
             | Answer::Heartbeat(id, Err(error))
-            | Answer::Leave(id, Err(error)) => self.group.handle_failure(now, id, unanswered(&error)),
+            | Answer::Leave(id, Err(error))
+            | Answer::Described(id, Err(error))
+            | Answer::ConsumerHeartbeat(id, Err(error)) => self.group.handle_failure(now, id, unanswered(&error)),
             Answer::Commit(id, result) => self.committed(now, id, result),
             Answer::Committed(id, node, Ok(response)) => {
                 if self.shared.lock().positions.handle_committed(now, id, &response) {
@@ -370,17 +396,47 @@ impl Membership {
             }
             Answer::Offsets(id, Ok(response)) => self.shared.lock().positions.handle_reset(now, id, &response),
             Answer::Offsets(id, Err(_)) => self.shared.lock().positions.handle_failure(now, id),
-            Answer::Topics(topics, Ok(view)) => self.group.handle_topics(counts(&view, &topics)),
+            Answer::Topics(topics, Ok(view)) => {
+                self.classic(|group| group.handle_topics(counts(&view, &topics)));
+                self.consumer(|group, view| group.handle_names(now, |topic| name(view, topic)));
+            }
             Answer::Topics(topics, Err(error)) => {
                 let what = format!("partitions of {topics:?}: {error}");
                 let group = self.shared.group().to_owned();
                 self.shared.tell(ConsumerEvent::Fault(ConsumerError::Unreachable { group, what }));
-                self.ask_for_topics(topics);
+                // The other kind of member asks again by itself.
+                if self.group.as_classic().is_some() {
+                    self.ask_for_topics(topics);
+                }
             }
             Answer::Looked => {
                 let view = self.shared.cluster.view();
                 self.view_changed(&view);
+                self.tell_of_missing(&view);
             }
+        }
+    }
+
+    fn classic(&mut self, then: impl FnOnce(&mut Group)) {
+        if let Some(group) = self.group.as_classic() {
+            then(group);
+        }
+    }
+
+    fn consumer(&mut self, then: impl FnOnce(&mut ConsumerGroup, &ClusterView)) {
+        let view = self.shared.cluster.view();
+        if let Some(group) = self.group.as_consumer() {
+            then(group, &view);
+        }
+    }
+
+    /// A classic leader tells it when it assigns; a coordinator that assigns says nothing of it.
+    fn tell_of_missing(&mut self, view: &ClusterView) {
+        let Some(group) = self.group.as_consumer() else { return };
+        let topics: Vec<_> = group.topics().iter().filter(|topic| is_missing(view, topic)).cloned().collect();
+        if !topics.is_empty() {
+            let group = self.shared.group().to_owned();
+            self.shared.tell(ConsumerEvent::Fault(ConsumerError::TopicsMissing { group, topics }));
         }
     }
 
@@ -399,7 +455,8 @@ impl Membership {
 
     fn view_changed(&mut self, view: &ClusterView) {
         self.see_topics(view);
-        self.group.handle_counts(now(), |topic| count(view, topic));
+        self.classic(|group| group.handle_counts(now(), |topic| count(view, topic)));
+        self.consumer(|group, view| group.handle_names(now(), |topic| name(view, topic)));
         self.shared.lock().update_leaders(view);
         self.shared.fetcher_told();
         self.shared.wakes().all();
@@ -519,6 +576,11 @@ fn count(view: &ClusterView, topic: &str) -> Option<i32> {
 /// Whether a broker has said that there is no such topic.
 fn is_missing(view: &ClusterView, topic: &str) -> bool {
     view.topic(topic).is_some_and(|topic| topic.error == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)
+}
+
+/// The name of the topic that has this id now.
+fn name(view: &ClusterView, id: uuid::Uuid) -> Option<Topic> {
+    view.topics.iter().find(|(_, topic)| topic.id == id).map(|(name, _)| name.clone())
 }
 
 fn counts(view: &ClusterView, topics: &[Topic]) -> BTreeMap<Topic, i32> {

@@ -21,6 +21,7 @@ mod epochs;
 mod error;
 mod event;
 mod fetch;
+mod member;
 mod membership;
 mod options;
 mod state;
@@ -40,7 +41,7 @@ use crate::record::{Offset, Topic};
 pub use crate::machine::fetch::{IsolationLevel, OffsetReset};
 pub use error::{CommitCause, CommitError, CommitFailed, ConsumerError};
 pub use event::{Assigned, Assignment, BatchLease, CommitPosition, ConsumerEvent, PartitionBatch, Release};
-pub use options::ConsumerBuilder;
+pub use options::{ConsumerBuilder, GroupProtocol};
 
 use membership::Membership;
 use state::{Phase, Shared};
@@ -50,6 +51,7 @@ use state::{Phase, Shared};
 struct Settings {
     topics: Vec<(Topic, OffsetReset)>,
     group: GroupConfig,
+    protocol: GroupProtocol,
     fetch: FetchConfig,
     commit_timeout: Duration,
 }

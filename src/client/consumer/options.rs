@@ -3,12 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kafka_protocol::protocol::StrBytes;
+
 use super::{Consumer, Settings};
 use crate::client::{Cluster, ConfigError, Problems};
 use crate::machine::assignor::{Assignor, RoundRobin};
 use crate::machine::fetch::{FetchConfig, IsolationLevel, OffsetReset};
 use crate::machine::group::GroupConfig;
 use crate::record::Topic;
+
+/// How a group shares its partitions out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum GroupProtocol {
+    /// The members do, by their assignors. Every broker has it, and every client can join.
+    #[default]
+    Classic,
+    /// The coordinator does, without stopping anybody for it (KIP-848; Kafka 4.0). A group of classic members that can is
+    /// converted as soon as this member joins; brokers can forbid it (`group.consumer.migration.policy`), and then the
+    /// membership ends with [`GROUP_ID_NOT_FOUND`](crate::protocol::ErrorCode::GROUP_ID_NOT_FOUND).
+    Consumer,
+    /// [`Consumer`](Self::Consumer), unless the broker does not have it, or the group has classic members and nobody has
+    /// converted it yet. Decided when the membership begins. Needs the right to describe the group, which reading includes.
+    Auto,
+}
 
 /// Options of a [`Consumer`].
 ///
@@ -19,6 +37,7 @@ pub struct ConsumerBuilder {
     cluster: Cluster,
     topics: Vec<(Topic, OffsetReset)>,
     assignors: Option<Vec<Arc<dyn Assignor>>>,
+    protocol: GroupProtocol,
     group: GroupConfig,
     fetch: FetchConfig,
     commit_timeout: Duration,
@@ -32,6 +51,7 @@ impl ConsumerBuilder {
             cluster,
             topics: Vec::new(),
             assignors: None,
+            protocol: GroupProtocol::default(),
             fetch: FetchConfig::default(),
             commit_timeout: Duration::from_secs(60),
             interop_node: false,
@@ -43,6 +63,36 @@ impl ConsumerBuilder {
     /// begin at their oldest record in either case; see [`OffsetReset::Latest`].
     pub fn topic(mut self, topic: impl Into<Topic>, reset: OffsetReset) -> Self {
         self.topics.push((topic.into(), reset));
+        self
+    }
+
+    /// Who shares the partitions out. Default [`GroupProtocol::Classic`]. Java: `group.protocol`, which knows no `auto`.
+    ///
+    /// With the coordinator's protocol it is the coordinator that says how often to send a heartbeat and when a member is dead
+    /// (`group.consumer.heartbeat.interval.ms`, `group.consumer.session.timeout.ms`);
+    /// [`session_timeout`](Self::session_timeout) is then after how long without an answer this member itself takes its
+    /// partitions for lost, and the assignors are not used.
+    pub fn group_protocol(mut self, protocol: GroupProtocol) -> Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// The coordinator's assignor to ask for, `uniform` or `range` unless it has more. Default: its first. Needs another
+    /// [`group_protocol`](Self::group_protocol) than the classic one. Java: `group.remote.assignor`.
+    pub fn server_assignor(mut self, name: impl Into<String>) -> Self {
+        self.group.server_assignor = Some(StrBytes::from_string(name.into()));
+        self
+    }
+
+    /// A name of this member that outlives its process, among those of the group (static membership, KIP-345): while it restarts
+    /// within the session timeout its partitions wait for it, and nobody else is disturbed. Leaving does not give them
+    /// away either. 1 to 249 letters, digits, `.`, `_` and `-`. Default none. Java: `group.instance.id`.
+    ///
+    /// Of two members with one name only one can be; the other ends with [`ConsumerError::Fenced`](super::ConsumerError::Fenced):
+    /// the older one at once in a classic group, the newer one after two session timeouts in one of the coordinator's protocol,
+    /// where it could be waiting for one that died. So a consumer that is replaced within a process is to be closed before.
+    pub fn instance_id(mut self, name: impl Into<String>) -> Self {
+        self.group.instance_id = Some(StrBytes::from_string(name.into()));
         self
     }
 
@@ -155,8 +205,13 @@ impl ConsumerBuilder {
         } else if let Some(assignors) = self.assignors {
             self.group.offers = vec![assignors];
         }
-        let settings =
-            Settings { topics: self.topics, group: self.group, fetch: self.fetch, commit_timeout: self.commit_timeout };
+        let settings = Settings {
+            topics: self.topics,
+            group: self.group,
+            protocol: self.protocol,
+            fetch: self.fetch,
+            commit_timeout: self.commit_timeout,
+        };
         Ok(Consumer::start(self.cluster, settings))
     }
 
@@ -181,6 +236,18 @@ impl ConsumerBuilder {
         problems.require_within("heartbeat_interval", group.heartbeat_interval, TENTH..=longest);
         problems.require_within("revocation_timeout", group.revocation_timeout, SECOND..=24 * 60 * MINUTE);
         problems.require_within("commit_timeout", self.commit_timeout, TENTH..=60 * MINUTE);
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        let name = group.instance_id.as_deref().unwrap_or("unset");
+        let is_name = (1..=249).contains(&name.len()) && name.chars().all(legal) && !matches!(name, "." | "..");
+        problems.require(is_name, "instance_id", "it is no name of 1 to 249 letters, digits, '.', '_' and '-'");
+        let classic = self.protocol == GroupProtocol::Classic;
+        let consumer = self.protocol == GroupProtocol::Consumer;
+        problems.require(
+            !classic || group.server_assignor.is_none(),
+            "server_assignor",
+            "the group protocol is classic",
+        );
+        problems.require(!consumer || !self.interop_node, "interop_node", "it needs the classic group protocol");
         if let Some(assignors) = &self.assignors {
             problems.require(!assignors.is_empty(), "assignors", "none is given");
             problems.require(!self.interop_node, "assignors", "interop_node chooses the assignor");
@@ -220,13 +287,24 @@ mod tests {
             .heartbeat_interval(Duration::from_secs(3))
             .assignors(vec![Arc::new(CooperativeSticky), Arc::new(RoundRobin)])
             .interop_node(true)
+            .instance_id("a b")
+            .server_assignor("uniform")
             .fetch_min_bytes(usize::MAX)
             .fetch_memory_bytes(0)
             .build()
             .unwrap_err();
         let options: Vec<_> = error.problems.iter().map(|problem| problem.option).collect();
-        let expected =
-            ["group", "topic", "heartbeat_interval", "assignors", "assignors", "fetch_min_bytes", "fetch_memory_bytes"];
+        let expected = [
+            "group",
+            "topic",
+            "heartbeat_interval",
+            "instance_id",
+            "server_assignor",
+            "assignors",
+            "assignors",
+            "fetch_min_bytes",
+            "fetch_memory_bytes",
+        ];
         assert_eq!(options, expected);
     }
 }

@@ -143,8 +143,12 @@ impl Positions {
         }
     }
 
-    /// What to ask the coordinator for, if anything.
-    pub(crate) fn poll_committed(&mut self, now: Instant) -> Option<(u64, OffsetFetchRequest)> {
+    /// What to ask the coordinator for, if anything; in the name of this member and its epoch, where the group is of KIP-848.
+    pub(crate) fn poll_committed(
+        &mut self,
+        now: Instant,
+        member: Option<(StrBytes, i32)>,
+    ) -> Option<(u64, OffsetFetchRequest)> {
         let id = self.last_id + 1;
         let mut topics: Vec<OffsetFetchRequestTopics> = Vec::new();
         for (partition, waiting) in &mut self.waiting {
@@ -167,7 +171,8 @@ impl Positions {
         self.last_id = id;
         let group = OffsetFetchRequestGroup::default()
             .with_group_id(GroupId(StrBytes::from_string(self.group.clone())))
-            .with_member_epoch(-1)
+            .with_member_epoch(member.as_ref().map_or(-1, |(_, epoch)| *epoch))
+            .with_member_id(member.map(|(id, _)| id))
             .with_topics(Some(topics));
         // With `topics` null for versions that name one group only, which are not spoken.
         let request = OffsetFetchRequest::default().with_topics(Some(Vec::new())).with_groups(vec![group]);
@@ -179,7 +184,9 @@ impl Positions {
         let group = response.groups.iter().find(|group| group.group_id.as_str() == self.group);
         let code = group.map_or(ErrorCode(response.error_code), |group| ErrorCode(group.error_code));
         if !code.is_ok() {
-            if !code.is_retriable() {
+            // A member whose epoch has gone on asks again with the new one; one that is lost will hear so.
+            let moved_on = matches!(code, ErrorCode::STALE_MEMBER_EPOCH | ErrorCode::UNKNOWN_MEMBER_ID);
+            if !code.is_retriable() && !moved_on {
                 let what = format!("committed offsets of group {}", self.group);
                 self.faults.push_back(PositionFault { partition: None, what, code: Some(code) });
             }
@@ -448,7 +455,7 @@ mod tests {
     fn a_committed_position_is_taken_with_its_epoch_and_note() {
         let now = Instant::now();
         let mut positions = positions(1, OffsetReset::Latest);
-        let (id, request) = positions.poll_committed(now).unwrap();
+        let (id, request) = positions.poll_committed(now, None).unwrap();
         assert!(request.require_stable);
         positions.handle_committed(now, id, &committed(ErrorCode::NONE, &[(0, 42, ErrorCode::NONE)]));
         let done = positions.poll_done().unwrap();
@@ -462,7 +469,7 @@ mod tests {
     fn only_what_the_group_never_committed_is_reset_and_by_its_leader() {
         let now = Instant::now();
         let mut positions = positions(3, OffsetReset::Earliest);
-        let (id, _) = positions.poll_committed(now).unwrap();
+        let (id, _) = positions.poll_committed(now, None).unwrap();
         let answer = [(0, -1, ErrorCode::NONE), (1, 9, ErrorCode::NONE), (2, -1, ErrorCode::NONE)];
         positions.handle_committed(now, id, &committed(ErrorCode::NONE, &answer));
         assert_eq!(positions.poll_done().unwrap().partition, tp(1));
@@ -486,6 +493,8 @@ mod tests {
         let refusals = [
             committed(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, &[(0, -1, ErrorCode::NONE)]),
             committed(ErrorCode::GROUP_AUTHORIZATION_FAILED, &[]),
+            // platformatic#267: of a member whose epoch has gone on.
+            committed(ErrorCode::STALE_MEMBER_EPOCH, &[(0, -1, ErrorCode::NONE)]),
             committed(ErrorCode::NOT_COORDINATOR, &[(0, -1, ErrorCode::NONE)]),
             committed(ErrorCode::NONE, &[(0, -1, ErrorCode::UNSTABLE_OFFSET_COMMIT)]),
             committed(ErrorCode::NONE, &[(0, -1, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)]),
@@ -495,13 +504,13 @@ mod tests {
         for refusal in refusals {
             let mut now = Instant::now();
             let mut positions = positions(1, OffsetReset::Latest);
-            let (id, _) = positions.poll_committed(now).unwrap();
+            let (id, _) = positions.poll_committed(now, None).unwrap();
             let moved = positions.handle_committed(now, id, &refusal);
             assert_eq!(moved, refusal.groups.first().is_some_and(|g| g.error_code == ErrorCode::NOT_COORDINATOR.0));
             assert!(positions.poll_reset(now, |_| leader(1)).is_none(), "{refusal:?}");
-            assert!(positions.poll_committed(now).is_none(), "no loop");
+            assert!(positions.poll_committed(now, None).is_none(), "no loop");
             now = positions.poll_timeout().expect("asked again");
-            let (id, _) = positions.poll_committed(now).unwrap();
+            let (id, _) = positions.poll_committed(now, None).unwrap();
             positions.handle_committed(now, id, &committed(ErrorCode::NONE, &[(0, 5, ErrorCode::NONE)]));
             assert_eq!(positions.poll_done().unwrap().offset, Offset(5));
         }
@@ -563,12 +572,12 @@ mod tests {
     fn a_late_answer_to_a_forgotten_partition_is_ignored() {
         let now = Instant::now();
         let mut positions = positions(1, OffsetReset::Latest);
-        let (id, _) = positions.poll_committed(now).unwrap();
+        let (id, _) = positions.poll_committed(now, None).unwrap();
         positions.forget([&tp(0)]);
         positions.assign(tp(0), 2, OffsetReset::Latest);
         positions.handle_committed(now, id, &committed(ErrorCode::NONE, &[(0, 42, ErrorCode::NONE)]));
         assert!(positions.poll_done().is_none());
-        let (id, _) = positions.poll_committed(now).unwrap();
+        let (id, _) = positions.poll_committed(now, None).unwrap();
         positions.handle_committed(now, id, &committed(ErrorCode::NONE, &[(0, 43, ErrorCode::NONE)]));
         let done = positions.poll_done().unwrap();
         assert_eq!((done.epoch, done.offset), (2, Offset(43)));

@@ -66,7 +66,7 @@ pub(crate) enum CommitFailure {
 pub(crate) struct CommitReaction {
     /// The coordinator is elsewhere, or not to be reached.
     pub(crate) moved: bool,
-    /// The group is rebalancing.
+    /// The group is rebalancing, or has given this member a new epoch that it was not told yet.
     pub(crate) rebalance: bool,
     /// The member or its generation was not known.
     pub(crate) fenced: Option<ErrorCode>,
@@ -235,10 +235,14 @@ impl Commits {
                 Verdict::Refused => self.conclude(partition, entry, &Err(CommitFailure::Refused(code))),
                 Verdict::Again => {
                     reaction.moved |= matches!(code, ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE);
-                    reaction.rebalance |= code == ErrorCode::REBALANCE_IN_PROGRESS;
+                    reaction.rebalance |=
+                        matches!(code, ErrorCode::REBALANCE_IN_PROGRESS | ErrorCode::STALE_MEMBER_EPOCH);
                     if matches!(
                         code,
-                        ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION | ErrorCode::FENCED_INSTANCE_ID
+                        ErrorCode::UNKNOWN_MEMBER_ID
+                            | ErrorCode::ILLEGAL_GENERATION
+                            | ErrorCode::FENCED_INSTANCE_ID
+                            | ErrorCode::FENCED_MEMBER_EPOCH
                     ) {
                         reaction.fenced = Some(code);
                     }
@@ -358,7 +362,9 @@ fn verdict(code: ErrorCode) -> Verdict {
         ErrorCode::REBALANCE_IN_PROGRESS
         | ErrorCode::ILLEGAL_GENERATION
         | ErrorCode::UNKNOWN_MEMBER_ID
-        | ErrorCode::FENCED_INSTANCE_ID => Verdict::Again,
+        | ErrorCode::FENCED_INSTANCE_ID
+        | ErrorCode::FENCED_MEMBER_EPOCH
+        | ErrorCode::STALE_MEMBER_EPOCH => Verdict::Again,
         code if code.is_retriable() => Verdict::Again,
         _ => Verdict::Refused,
     }

@@ -1,4 +1,4 @@
-//! How a member of a classic group behaves.
+//! How a member of a group behaves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,8 @@ use super::GROUP_BACKOFF;
 use crate::machine::assignor::{Assignor, CooperativeSticky, Range, RoundRobin};
 use crate::retry::ExponentialFullJitter;
 
-/// Settings of a [`Group`](super::Group).
+/// Settings of a [`Group`](super::Group) or a [`ConsumerGroup`](super::ConsumerGroup). Offers and heartbeats are the
+/// coordinator's there.
 #[derive(Debug, Clone)]
 pub(crate) struct GroupConfig {
     pub(crate) group: String,
@@ -21,10 +22,12 @@ pub(crate) struct GroupConfig {
     /// How long a revocation may take; for the broker, the rebalance timeout.
     pub(crate) revocation_timeout: Duration,
     pub(crate) request_timeout: Duration,
-    /// The place of static membership (KIP-345); nothing sets it yet.
+    /// The place of a static member (KIP-345).
     pub(crate) instance_id: Option<StrBytes>,
     /// Subscription version 1 without owned partitions, as `@platformatic/kafka` and older clients read it.
     pub(crate) plain_subscription: bool,
+    /// The coordinator's assignor to ask for; its first where absent (KIP-848).
+    pub(crate) server_assignor: Option<StrBytes>,
     pub(crate) backoff: ExponentialFullJitter,
 }
 
@@ -41,6 +44,7 @@ impl GroupConfig {
             request_timeout: Duration::from_secs(30),
             instance_id: None,
             plain_subscription: false,
+            server_assignor: None,
             backoff: GROUP_BACKOFF,
         }
     }

@@ -18,6 +18,8 @@ pub(crate) enum GroupEvent {
     Lost { partitions: Vec<TopicPartition>, cause: LossCause },
     /// Something went wrong; the membership goes on.
     Fault(GroupFault),
+    /// This one is over before it began, in favour of a classic membership.
+    UseClassic { why: &'static str },
     /// The membership is over.
     Ended { reason: EndReason },
 }
@@ -29,6 +31,8 @@ pub(crate) enum LossCause {
     Refused { api: &'static str, code: ErrorCode },
     /// The coordinator was not heard of for a session timeout.
     SessionExpired,
+    /// A revocation was not answered in time, so that the coordinator takes the member for dead.
+    RevocationTimedOut,
     /// The membership is over.
     Ended,
 }

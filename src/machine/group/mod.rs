@@ -25,6 +25,7 @@
 
 mod commit;
 mod config;
+mod consumer;
 mod event;
 mod leader;
 mod request;
@@ -34,8 +35,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::{
-    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse,
-    SyncGroupRequest, SyncGroupResponse,
+    ConsumerGroupHeartbeatRequest, DescribeGroupsRequest, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest,
+    JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest, SyncGroupResponse,
 };
 use kafka_protocol::protocol::StrBytes;
 
@@ -48,6 +49,7 @@ pub(crate) use commit::{
     CommitFailure, CommitReaction, CommitRequest, CommitTarget, CommitTransmit, Commits, Committed,
 };
 pub(crate) use config::GroupConfig;
+pub(crate) use consumer::ConsumerGroup;
 pub(crate) use event::{EndReason, GroupEvent, GroupFault, LossCause, RejoinCause};
 
 use leader::Plan;
@@ -148,6 +150,9 @@ pub(crate) enum GroupRequest {
     Sync(NodeId, SyncGroupRequest),
     Heartbeat(NodeId, HeartbeatRequest),
     Leave(NodeId, LeaveGroupRequest),
+    Describe(NodeId, DescribeGroupsRequest),
+    /// All that a member of the consumer protocol says.
+    ConsumerHeartbeat(NodeId, ConsumerGroupHeartbeatRequest),
 }
 
 /// A request was not answered.
@@ -488,7 +493,8 @@ impl Group {
         self.rejoin = None;
         self.owned.clear();
         self.heartbeat.in_flight = None;
-        if self.member_id.is_empty() {
+        // A static member does not say that it goes: its partitions wait for it until the session's end (KIP-345).
+        if self.member_id.is_empty() || self.config.instance_id.is_some() {
             return self.end(EndReason::Left);
         }
         self.state = State::Leaving { request: None };

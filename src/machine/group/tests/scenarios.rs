@@ -49,6 +49,21 @@ fn members_that_come_share_and_what_stays_is_never_taken_away() {
 }
 
 #[test]
+fn a_static_member_goes_without_saying_so_and_its_partitions_wait_for_it() {
+    let mut world = World::new(4);
+    let config = GroupConfig { instance_id: Some(StrBytes::from_static_str("one")), ..World::config() };
+    let first = world.join_with(config, &["orders"]);
+    world.settle();
+    let members = world.coordinator.members.len();
+    world.leave(first);
+    world.run(5 * SECOND);
+    assert_eq!(world.nodes[first].end(), Some(&EndReason::Left));
+    assert_eq!(world.coordinator.members.len(), members, "it was told");
+    world.run(10 * SECOND);
+    assert_eq!(world.coordinator.members.len(), 0, "kept until its session's end");
+}
+
+#[test]
 fn eager_members_give_everything_back_before_they_join() {
     let mut world = World::new(6);
     let first = world.join_with(eager(), &["orders"]);

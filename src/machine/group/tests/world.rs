@@ -291,7 +291,9 @@ impl World {
     fn ask(&mut self, to: ReplyTo, ask: Ask) {
         let now = self.now;
         match ask {
-            Ask::Group(GroupRequest::FindCoordinator) => {}
+            Ask::Group(
+                GroupRequest::FindCoordinator | GroupRequest::Describe(..) | GroupRequest::ConsumerHeartbeat(..),
+            ) => {}
             Ask::Group(GroupRequest::Join(_, request)) => self.coordinator.join(now, to, &request),
             Ask::Group(GroupRequest::Sync(_, request)) => self.coordinator.sync(now, to, &request),
             Ask::Group(GroupRequest::Heartbeat(_, request)) => self.coordinator.heartbeat(now, to, &request),
@@ -355,7 +357,7 @@ impl World {
                         assert!(node.owns.remove(partition).is_some(), "{partition} was not ours");
                     }
                 }
-                GroupEvent::Fault(_) | GroupEvent::Ended { .. } => {}
+                GroupEvent::Fault(_) | GroupEvent::UseClassic { .. } | GroupEvent::Ended { .. } => {}
             }
             self.nodes[at].told.push(event);
         }

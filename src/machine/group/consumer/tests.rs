@@ -1,0 +1,3 @@
+mod coordinator;
+mod scenarios;
+mod world;
