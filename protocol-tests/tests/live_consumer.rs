@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kafka_harbor::client::{
-    Client, CommitPosition, Consumer, ConsumerError, ConsumerEvent, OffsetReset, PartitionBatch,
+    Client, CommitPosition, Consumer, ConsumerError, ConsumerEvent, GroupKind, GroupProtocol, OffsetReset,
+    PartitionBatch,
 };
 use kafka_harbor::record::{NewTopic, Offset, Record, RecordRef, Topic, TopicPartition};
 use protocol_tests::{Cluster, kafka, kafka_with, unique};
@@ -168,6 +169,15 @@ async fn every_record_is_read_once_and_in_order_and_committed_with_its_note_and_
 
 #[tokio::test]
 async fn two_members_share_one_goes_without_a_word_and_one_comes_and_nothing_is_missed() {
+    two_share_one_goes_without_a_word_and_one_comes(GroupProtocol::Classic).await;
+}
+
+#[tokio::test]
+async fn with_a_group_that_the_coordinator_assigns_nothing_is_missed_either() {
+    two_share_one_goes_without_a_word_and_one_comes(GroupProtocol::Consumer).await;
+}
+
+async fn two_share_one_goes_without_a_word_and_one_comes(protocol: GroupProtocol) {
     const RECORDS: usize = 60_000;
     let Some(broker) = kafka() else { return };
     let client = client(broker);
@@ -176,6 +186,7 @@ async fn two_members_share_one_goes_without_a_word_and_one_comes_and_nothing_is_
     let seen = Shared::default();
     let join = |cluster: &Client| {
         let builder = cluster.consumer(&group).topic(&topic, OffsetReset::Earliest);
+        let builder = builder.group_protocol(protocol);
         builder.session_timeout(6 * SECOND).heartbeat_interval(SECOND).build().unwrap()
     };
     let first = member(join(&client), seen.clone());
@@ -189,9 +200,16 @@ async fn two_members_share_one_goes_without_a_word_and_one_comes_and_nothing_is_
     let third = member(join(&client), seen.clone());
     produce(&client, &topic, RECORDS / 2, RECORDS).await;
     until(60 * SECOND, "all", || seen.lock().unwrap().numbers().len() == RECORDS).await;
+    let described = client.admin().describe_groups(&[group.clone()]).await;
+    let kind = &described[0].1.as_ref().unwrap().kind;
+    assert_eq!(*kind == GroupKind::Consumer, protocol == GroupProtocol::Consumer, "{kind:?}");
     first.abort();
     third.abort();
     let seen = seen.lock().unwrap();
+    in_order(&seen);
+}
+
+fn in_order(seen: &Seen) {
     for partition in seen.partitions.values() {
         // Order is kept: a partition steps back only to what was committed, never over what was not seen.
         let mut reached = 0;
@@ -222,12 +240,22 @@ async fn a_handler_of_three_session_timeouts_keeps_its_membership() {
 
 #[tokio::test]
 async fn a_revocation_is_waited_for_and_its_commit_seen_by_the_next_owner() {
+    a_revocation_is_waited_for(GroupProtocol::Classic).await;
+}
+
+#[tokio::test]
+async fn a_coordinator_that_assigns_waits_for_a_revocation_too() {
+    a_revocation_is_waited_for(GroupProtocol::Consumer).await;
+}
+
+async fn a_revocation_is_waited_for(protocol: GroupProtocol) {
     let Some(broker) = kafka() else { return };
     let client = client(broker);
     let topic = topic(&client, 2).await;
     produce(&client, &topic, 0, 100).await;
     let group = unique("group");
-    let join = || client.consumer(&group).topic(&topic, OffsetReset::Earliest).build().unwrap();
+    let builder = || client.consumer(&group).topic(&topic, OffsetReset::Earliest).group_protocol(protocol);
+    let join = || builder().build().unwrap();
     let mut first = join();
     let mut ends = BTreeMap::new();
     while ends.len() < 2 {
@@ -407,5 +435,182 @@ async fn a_broker_that_restarts_costs_nothing_but_time() {
     assert_eq!((seen.lost, seen.revoked), (0, 0), "{:?}", seen.faults);
     for partition in seen.partitions.values() {
         assert!(partition.windows(2).all(|pair| pair[0].0 < pair[1].0), "something came twice");
+    }
+}
+
+async fn kind_of(client: &Client, group: &str) -> GroupKind {
+    client.admin().describe_groups(&[group.to_owned()]).await[0].1.as_ref().unwrap().kind.clone()
+}
+
+/// Until its first assignment that is not empty.
+async fn first_assignment(consumer: &mut Consumer) -> usize {
+    loop {
+        match next(consumer).await {
+            ConsumerEvent::Assigned(assigned) if !assigned.is_empty() => return assigned.len(),
+            ConsumerEvent::Fault(error) => panic!("{error}"),
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_group_in_use_goes_over_to_the_coordinators_protocol_and_back_and_nothing_is_missed() {
+    const RECORDS: usize = 40_000;
+    let Some(broker) = kafka() else { return };
+    let client = client(broker);
+    let topic = topic(&client, 6).await;
+    let group = unique("group");
+    let seen = Shared::default();
+    let join = |protocol| {
+        let builder = client.consumer(&group).topic(&topic, OffsetReset::Earliest).group_protocol(protocol);
+        builder.heartbeat_interval(SECOND).build().unwrap()
+    };
+    let step = RECORDS / 4;
+    let all = |steps: usize| {
+        let seen = seen.clone();
+        async move { until(60 * SECOND, "all", || seen.lock().unwrap().numbers().len() == steps * step).await }
+    };
+    let old = join(GroupProtocol::Classic);
+    let old_handle = old.handle().clone();
+    let old = member(old, seen.clone());
+    produce(&client, &topic, 0, step).await;
+    all(1).await;
+    assert_eq!(kind_of(&client, &group).await, GroupKind::Classic);
+    let new = join(GroupProtocol::Consumer);
+    let new_handle = new.handle().clone();
+    let new = member(new, seen.clone());
+    produce(&client, &topic, step, 2 * step).await;
+    all(2).await;
+    assert_eq!(kind_of(&client, &group).await, GroupKind::Consumer);
+    // A classic member joins what the coordinator assigns, and the one that began it goes.
+    let late = join(GroupProtocol::Classic);
+    let late_handle = late.handle().clone();
+    let late = member(late, seen.clone());
+    old_handle.leave(10 * SECOND).await.unwrap();
+    produce(&client, &topic, 2 * step, 3 * step).await;
+    all(3).await;
+    // The last one of the new protocol goes: the group is a classic one again.
+    new_handle.leave(10 * SECOND).await.unwrap();
+    produce(&client, &topic, 3 * step, RECORDS).await;
+    all(4).await;
+    late_handle.leave(10 * SECOND).await.unwrap();
+    for member in [old, new, late] {
+        member.await.unwrap();
+    }
+    in_order(&seen.lock().unwrap());
+}
+
+#[tokio::test]
+async fn auto_takes_the_coordinators_protocol_unless_the_group_has_classic_members() {
+    let Some(broker) = kafka() else { return };
+    let client = client(broker);
+    let topic = topic(&client, 2).await;
+    let [fresh, used] = [unique("fresh"), unique("used")];
+    let join = |group: &str, protocol| {
+        client.consumer(group).topic(&topic, OffsetReset::Earliest).group_protocol(protocol).build().unwrap()
+    };
+    let mut first = join(&fresh, GroupProtocol::Auto);
+    assert_eq!(first_assignment(&mut first).await, 2);
+    assert_eq!(kind_of(&client, &fresh).await, GroupKind::Consumer);
+    first.close(10 * SECOND).await.unwrap();
+
+    let mut classic = join(&used, GroupProtocol::Classic);
+    first_assignment(&mut classic).await;
+    let auto = join(&used, GroupProtocol::Auto);
+    let (classic, auto) = (member(classic, Shared::default()), member(auto, Shared::default()));
+    let joined = || async {
+        let described = client.admin().describe_groups(&[used.clone()]).await;
+        described[0].1.as_ref().unwrap().members.len() == 2
+    };
+    let end = Instant::now() + 20 * SECOND;
+    while !joined().await {
+        assert!(Instant::now() < end, "it did not join");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(kind_of(&client, &used).await, GroupKind::Classic);
+    classic.abort();
+    auto.abort();
+}
+
+#[tokio::test]
+async fn the_coordinators_assignor_is_the_one_that_was_asked_for_and_an_unknown_one_ends_the_membership() {
+    let Some(broker) = kafka() else { return };
+    let client = client(broker);
+    let topic = topic(&client, 2).await;
+    for assignor in ["range", "uniform"] {
+        let builder = client.consumer(unique("group")).topic(&topic, OffsetReset::Earliest);
+        let builder = builder.group_protocol(GroupProtocol::Consumer).server_assignor(assignor);
+        let mut consumer = builder.build().unwrap();
+        assert_eq!(first_assignment(&mut consumer).await, 2);
+        consumer.close(10 * SECOND).await.unwrap();
+    }
+    let builder = client.consumer(unique("group")).topic(&topic, OffsetReset::Earliest);
+    let mut consumer = builder.group_protocol(GroupProtocol::Auto).server_assignor("nonesuch").build().unwrap();
+    let ConsumerEvent::Fault(error) = next(&mut consumer).await else { panic!("taken") };
+    assert!(error.is_fatal() && error.to_string().contains("UNSUPPORTED_ASSIGNOR"), "{error}");
+    assert!(consumer.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_static_member_that_restarts_gets_its_partitions_back_and_disturbs_nobody() {
+    let Some(broker) = kafka() else { return };
+    let client = client(broker);
+    for protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let topic = topic(&client, 4).await;
+        let group = unique("group");
+        let join = |name: &str| {
+            let builder = client.consumer(&group).topic(&topic, OffsetReset::Earliest).group_protocol(protocol);
+            builder.instance_id(name).heartbeat_interval(SECOND).build().unwrap()
+        };
+        let seen = Shared::default();
+        let mut stays = join("stays");
+        assert_eq!(first_assignment(&mut stays).await, 4);
+        let stays = member(stays, seen.clone());
+        let mut goes = join("goes");
+        assert_eq!(first_assignment(&mut goes).await, 2);
+        let disturbed = || {
+            let seen = seen.lock().unwrap();
+            seen.revoked + seen.lost
+        };
+        let before = disturbed();
+        goes.close(10 * SECOND).await.unwrap();
+        tokio::time::sleep(3 * SECOND).await;
+        let mut back = join("goes");
+        assert_eq!(first_assignment(&mut back).await, 2);
+        tokio::time::sleep(2 * SECOND).await;
+        assert_eq!(disturbed(), before, "{protocol:?}");
+        stays.abort();
+    }
+}
+
+/// jitsu#1491, confluent-kafka-go#494, franz-go#931: of two with one id, one was silent for ever.
+#[tokio::test]
+async fn of_two_static_members_with_one_name_one_ends_and_says_so() {
+    let Some(broker) = kafka() else { return };
+    let client = client(broker);
+    for protocol in [GroupProtocol::Classic, GroupProtocol::Consumer] {
+        let topic = topic(&client, 2).await;
+        let group = unique("group");
+        let join = || {
+            let builder = client.consumer(&group).topic(&topic, OffsetReset::Earliest).group_protocol(protocol);
+            let builder = builder.instance_id("one").session_timeout(6 * SECOND).heartbeat_interval(SECOND);
+            builder.build().unwrap()
+        };
+        let mut first = join();
+        first_assignment(&mut first).await;
+        let mut second = join();
+        // The classic coordinator fences the older one, the other the newer one.
+        let fenced = if protocol == GroupProtocol::Classic { &mut first } else { &mut second };
+        let ended = async {
+            loop {
+                match fenced.next().await {
+                    Some(ConsumerEvent::Fault(error)) if error.is_fatal() => break error,
+                    Some(_) => {}
+                    None => panic!("it ended in silence"),
+                }
+            }
+        };
+        let error = tokio::time::timeout(30 * SECOND, ended).await.expect("it ends");
+        assert!(matches!(error, ConsumerError::Fenced { .. }), "{protocol:?}: {error}");
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kafka_harbor::adapter::Event;
 use kafka_harbor::adapter::kafka::{KafkaAdapter, KafkaAdapterBuilder};
-use kafka_harbor::client::Client;
+use kafka_harbor::client::{Client, GroupProtocol};
 use kafka_harbor::harbor::{Consumer, ConsumerBuilder, ConsumerStatus, Context, Failure, Harbor, Message, Text};
 use kafka_harbor::observe::{MessageProcessed, MessageSkipped, Observer, StopReason};
 use kafka_harbor::protocol::compression::Codec;
@@ -130,23 +130,28 @@ fn out_of_stock() -> Failure {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ladder_is_walked_and_redriven_with_the_headers_of_the_node_package() {
     let Some(cluster) = kafka() else { return };
-    walk(cluster).await;
+    walk(cluster, Service::new(cluster)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_ladder_is_walked_and_redriven_in_groups_that_the_coordinator_assigns() {
+    let Some(cluster) = kafka() else { return };
+    walk(cluster, Service::with(cluster, |adapter| adapter.group_protocol(GroupProtocol::Consumer))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_ladder_is_walked_and_redriven_on_kafka_4_0() {
     let Some(cluster) = kafka_with(1, &[], Some("4.0.2")) else { return };
-    walk(&cluster).await;
+    walk(&cluster, Service::new(&cluster)).await;
 }
 
 /// Two records: one as the harbor's producer sends it, one with headers that only bytes can hold.
-async fn walk(cluster: &Cluster) {
+async fn walk(cluster: &Cluster, service: Service) {
     let (orders, group) = (unique("orders"), unique("group"));
     let [retry, dead] = ["retry-1", "dlq"].map(|name| format!("{orders}-{name}"));
     let topics = [&*orders, &*retry];
     let desk = Desk::at(cluster).await;
     desk.create(&orders, 3).await;
-    let service = Service::new(cluster);
     let (seen, healed) = (Seen::default(), Arc::new(AtomicBool::new(false)));
     let handler = {
         let (seen, healed) = (seen.clone(), healed.clone());
@@ -587,4 +592,28 @@ async fn lag_and_health_tell_what_is() {
     let left: Vec<_> = consumer.lag().await.unwrap().iter().map(|lag| lag.lag).collect();
     assert_eq!(left, [0, 1], "the record that aborted is still there");
     service.shutdown().await;
+}
+
+/// A restart in place whose old member was not closed: fenced, and then silence (jitsu#1491, confluent-kafka-go#494).
+#[tokio::test]
+async fn a_consumer_whose_instance_id_is_taken_over_stops_loudly_and_the_harbor_is_unwell() {
+    let Some(cluster) = kafka() else { return };
+    let (first, second) = (Service::new(cluster), Service::new(cluster));
+    let (group, topic) = (unique("static"), unique("orders"));
+    Desk::at(cluster).await.create(&topic, 2).await;
+    let consumer = |service: &Service| {
+        let handler = |_: String, _: Context| std::future::ready(Ok::<(), Failure>(()));
+        let builder = service.consumer(&group).subscribe(topic.as_str(), handler);
+        builder.instance_id("worker-1").build().unwrap()
+    };
+    let [older, newer] = [consumer(&first), consumer(&second)];
+    first.start(&older).await;
+    assert!(first.harbor.health().healthy);
+    second.start(&newer).await;
+    until("the older one stops", || older.status() == ConsumerStatus::Stopped).await;
+    let health = first.harbor.health();
+    assert!(!health.healthy);
+    assert_eq!(health.consumers[0].stopped_because, Some(StopReason::Crash));
+    assert!(second.harbor.health().healthy);
+    second.shutdown().await;
 }

@@ -24,12 +24,21 @@ pub struct JoinOptions {
     pub revocation_timeout: Duration,
     /// Offer what a Node `kafka-harbor` member of the same group can join with.
     pub interop_node: bool,
+    /// The member's name where it is a static one, whose place is kept while it restarts. Adapters without such members
+    /// pass it over.
+    pub instance_id: Option<String>,
 }
 
 impl JoinOptions {
     /// A membership of `group` in these topics; revocations wait at most five minutes.
     pub fn new(group: impl Into<String>, topics: Vec<TopicSubscription>) -> Self {
-        Self { group: group.into(), topics, revocation_timeout: Duration::from_secs(300), interop_node: false }
+        Self {
+            group: group.into(),
+            topics,
+            revocation_timeout: Duration::from_secs(300),
+            interop_node: false,
+            instance_id: None,
+        }
     }
 }
 

@@ -36,6 +36,7 @@ pub(crate) struct ConsumerInner {
     pub(crate) originals_start: Start,
     preparation: Preparation,
     interop_node: bool,
+    instance_id: Option<String>,
 }
 
 impl Consumer {
@@ -150,6 +151,7 @@ impl ConsumerInner {
         let mut options = JoinOptions::new(&*self.setup.group, self.setup.topology.subscriptions(self.originals_start));
         options.revocation_timeout = self.setup.limits.max_processing_time;
         options.interop_node = self.interop_node;
+        options.instance_id.clone_from(&self.instance_id);
         Ok(guard::port(adapter, "joining", |adapter| adapter.join(options)).await?)
     }
 
@@ -223,6 +225,7 @@ pub struct ConsumerBuilder<S> {
     concurrency: usize,
     from_beginning: bool,
     interop_node: bool,
+    instance_id: Option<String>,
     commit: CommitMode,
     retry_if: Option<RetryIf>,
     classifiers: Classifiers,
@@ -244,6 +247,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             concurrency: 1,
             from_beginning: false,
             interop_node: false,
+            instance_id: None,
             commit: CommitMode::default(),
             retry_if: None,
             classifiers: Classifiers::default(),
@@ -266,6 +270,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             concurrency: self.concurrency,
             from_beginning: self.from_beginning,
             interop_node: self.interop_node,
+            instance_id: self.instance_id,
             commit: self.commit,
             retry_if: self.retry_if,
             classifiers: self.classifiers,
@@ -437,6 +442,17 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         self
     }
 
+    /// A name of this consumer that outlives its process, one in its group: while it restarts within the session timeout its
+    /// partitions wait for it, and nobody else is disturbed (static membership, KIP-345). Stopping does not give them away
+    /// either. Default none.
+    ///
+    /// Of two consumers with one name one ends: it stops with an error, and the harbor is [unwell](Harbor::health) from
+    /// then on. Close the old one before its successor starts.
+    pub fn instance_id(mut self, name: impl Into<String>) -> Self {
+        self.instance_id = Some(name.into());
+        self
+    }
+
     /// Offers what members of the Node package can join with, and writes error texts exactly as they do. Default: false;
     /// set it where such members are to join a group that this one may have begun.
     pub fn interop_node(mut self, interop: bool) -> Self {
@@ -525,6 +541,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             originals_start: if self.from_beginning { Start::Earliest } else { Start::Latest },
             preparation: self.preparation,
             interop_node: self.interop_node,
+            instance_id: self.instance_id,
         });
         core.consumers.add(&inner);
         Ok(Consumer { inner })

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::KafkaAdapter;
 use crate::adapter::JoinOptions;
 use crate::adapter::Start;
-use crate::client::{Client, ClientBuilder, ConfigError, ConsumerBuilder, OffsetReset, Problems, ProducerBuilder};
+use crate::client::{
+    Client, ClientBuilder, ConfigError, ConsumerBuilder, GroupProtocol, OffsetReset, Problems, ProducerBuilder,
+};
 use crate::observe::Observer;
 use crate::protocol::compression::Compression;
 
@@ -29,6 +31,7 @@ pub(super) struct KafkaSettings {
     max_request_bytes: Option<usize>,
     buffer_bytes: Option<usize>,
     compression: Option<Compression>,
+    group_protocol: Option<GroupProtocol>,
     session_timeout: Option<Duration>,
     heartbeat_interval: Option<Duration>,
     fetch_max_wait: Option<Duration>,
@@ -49,6 +52,7 @@ impl KafkaAdapterBuilder {
             max_request_bytes: None,
             buffer_bytes: None,
             compression: None,
+            group_protocol: None,
             session_timeout: None,
             heartbeat_interval: None,
             fetch_max_wait: None,
@@ -188,6 +192,12 @@ impl KafkaAdapterBuilder {
         self
     }
 
+    /// As [`ConsumerBuilder::group_protocol`]: classic by default, so that members of every kind can join.
+    pub fn group_protocol(mut self, protocol: GroupProtocol) -> Self {
+        self.settings.group_protocol = Some(protocol);
+        self
+    }
+
     /// As [`ConsumerBuilder::session_timeout`].
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.settings.session_timeout = Some(timeout);
@@ -283,6 +293,8 @@ impl KafkaSettings {
             };
             builder = builder.topic(&subscription.topic, reset);
         }
+        builder = set(builder, options.instance_id.clone(), ConsumerBuilder::instance_id);
+        builder = set(builder, self.group_protocol, ConsumerBuilder::group_protocol);
         builder = set(builder, self.session_timeout, ConsumerBuilder::session_timeout);
         builder = set(builder, self.heartbeat_interval, ConsumerBuilder::heartbeat_interval);
         builder = set(builder, self.fetch_max_wait, ConsumerBuilder::fetch_max_wait);
