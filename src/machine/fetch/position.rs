@@ -525,7 +525,7 @@ mod tests {
             {
                 let now = Instant::now();
                 let mut positions = positions(1, OffsetReset::Latest);
-                let (id, _) = positions.poll_committed(now).unwrap();
+                let (id, _) = positions.poll_committed(now, None).unwrap();
                 positions.handle_committed(now, id, &refusal);
                 assert!(
                     positions.poll_done().is_none() && positions.poll_reset(now, |_| leader(1)).is_none(),
@@ -533,7 +533,7 @@ mod tests {
                 );
                 let now = positions.poll_timeout().expect("asked again");
                 assert!(positions.poll_reset(now, |_| leader(1)).is_none(), "{code}");
-                assert!(positions.poll_committed(now).is_some(), "{code}");
+                assert!(positions.poll_committed(now, None).is_some(), "{code}");
             }
             let now = Instant::now();
             let mut positions = Positions::new("g", IsolationLevel::default(), BACKOFF);

@@ -401,7 +401,12 @@ mod tests {
                 Some(outcome) => assert_eq!(outcome.result, Err(CommitFailure::Refused(code))),
                 None => assert!(!commits.is_idle() && commits.poll_timeout().is_some(), "{code} is forgotten"),
             }
-            let lost = [ErrorCode::UNKNOWN_MEMBER_ID, ErrorCode::ILLEGAL_GENERATION, ErrorCode::FENCED_INSTANCE_ID];
+            let lost = [
+                ErrorCode::UNKNOWN_MEMBER_ID,
+                ErrorCode::ILLEGAL_GENERATION,
+                ErrorCode::FENCED_INSTANCE_ID,
+                ErrorCode::FENCED_MEMBER_EPOCH,
+            ];
             assert_eq!(reaction.fenced.is_some(), lost.contains(&code), "{code}");
         }
     }
