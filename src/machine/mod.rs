@@ -6,6 +6,8 @@
 pub mod assignor;
 pub(crate) mod connection;
 pub mod fetch;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 pub(crate) mod group;
 pub(crate) mod metadata;
 pub(crate) mod produce;
