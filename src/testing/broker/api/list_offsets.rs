@@ -21,6 +21,7 @@ impl Serve for ListOffsetsRequest {
             let partitions = topic.partitions.iter().map(|asked| {
                 let code = call.failure_of(&topic.name, asked.partition_index);
                 match code.map_or_else(|| look_up(core, call, &topic.name, asked, committed), Err) {
+                    Ok((offset, time, _)) if call.version < FIRST_WITH_EPOCHS => answer(asked, (offset, time, -1)),
                     Ok(found) => answer(asked, found),
                     Err(code) => failed(asked, code),
                 }
@@ -100,6 +101,8 @@ fn failed(asked: &ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartition
 
 const NOWHERE: Place = (-1, -1, -1);
 const READ_COMMITTED: i8 = 1;
+/// KIP-320.
+const FIRST_WITH_EPOCHS: i16 = 4;
 /// The next offset to be written that a reader may see.
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;

@@ -9,6 +9,7 @@ mod hostile;
 mod produce;
 mod replicas;
 mod transactions;
+mod versions;
 
 use std::time::{Duration, Instant};
 
