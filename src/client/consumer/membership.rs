@@ -487,6 +487,7 @@ impl Membership {
         {
             let mut state = self.shared.lock();
             state.commits.handle_timeout(now);
+            state.positions.handle_timeout(now);
             state.conclude();
         }
         if self.look_for_topics.is_some_and(|at| now >= at) {

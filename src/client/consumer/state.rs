@@ -297,6 +297,10 @@ impl State {
         self.fetcher.revoke(partitions);
         self.positions.forget(partitions);
         self.arriving.retain(|arriving| !partitions.contains(&arriving.assigned.partition));
+        if self.arriving.is_empty() {
+            // A time that is over and that nothing answers to would keep the membership's task awake.
+            self.arrive_by = None;
+        }
         self.events.retain_mut(|event| {
             let ConsumerEvent::Assigned(assigned) = event else { return true };
             // Never told: it is as if it had not been.

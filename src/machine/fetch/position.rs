@@ -329,9 +329,16 @@ impl Positions {
         self.stale.pop_front()
     }
 
-    /// When to ask again for what to send.
+    /// When to call [`Self::handle_timeout`] and then to ask again for what to send.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.waiting.values().filter(|waiting| waiting.is_unasked()).filter_map(|waiting| waiting.not_before).min()
+    }
+
+    /// Waits that are over are over, though nothing can be asked yet: as long as no coordinator is known, say.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        for waiting in self.waiting.values_mut() {
+            waiting.not_before.take_if(|not_before| now >= *not_before);
+        }
     }
 
     fn finish(
@@ -544,6 +551,21 @@ mod tests {
             let now = positions.poll_timeout().expect("asked again");
             assert!(positions.poll_reset(now, |_| leader(1)).is_some(), "{code}");
         }
+    }
+
+    /// Found by the simulation: with no coordinator known nothing is asked, and a wait that was over kept its task awake.
+    #[test]
+    fn a_wait_that_is_over_wakes_nobody_again_and_is_asked_for_when_it_can_be() {
+        let now = Instant::now();
+        let mut positions = positions(1, OffsetReset::Latest);
+        let (id, _) = positions.poll_committed(now, None).unwrap();
+        positions.handle_failure(now, id);
+        let due = positions.poll_timeout().expect("asked again");
+        positions.handle_timeout(due - Duration::from_millis(1));
+        assert_eq!(positions.poll_timeout(), Some(due), "not before it is over");
+        positions.handle_timeout(due);
+        assert_eq!(positions.poll_timeout(), None);
+        assert!(positions.poll_committed(due, None).is_some());
     }
 
     #[test]
