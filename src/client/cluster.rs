@@ -250,6 +250,7 @@ impl Cluster {
             }
         };
         tokio::select! {
+            biased;
             Some(met) = met => met.map(|()| self.view()),
             _ = closed.wait_for(|closed| *closed) => Err(ClientError::Closed),
             () = sleep_until(deadline.into()) => {
@@ -465,6 +466,7 @@ impl Inner {
         let timeout = self.config.request_timeout.min(A_TRY);
         let mut closed = self.closed.subscribe();
         let answer = tokio::select! {
+            biased;
             answer = connection.call(request, timeout) => answer,
             _ = closed.wait_for(|closed| *closed) => return Err(ClientError::Closed),
         };

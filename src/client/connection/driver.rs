@@ -72,6 +72,7 @@ impl Drop for Guard<'_> {
 
 async fn rest(shared: &Shared, until: Instant) {
     tokio::select! {
+        biased;
         () = changed(shared) => {}
         () = sleep_until(until.into()) => {
             shared.lock().link.handle_timeout(now(), fastrand::f64());
@@ -100,6 +101,7 @@ async fn connect(shared: &Shared) -> Option<Box<dyn Stream>> {
         };
         shared.settle();
         tokio::select! {
+            biased;
             made = &mut connecting => match made {
                 Ok(stream) => {
                     shared.lock().link.handle_connected(now());

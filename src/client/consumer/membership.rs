@@ -99,6 +99,8 @@ impl Membership {
             }
             let at = self.next_timeout();
             tokio::select! {
+                // So that the same events come in the same order; the timer gets its turn, as each of the others ends.
+                biased;
                 Some(answer) = self.answers.join_next(), if !self.answers.is_empty() => match answer {
                     Ok(answer) => self.handle(answer),
                     Err(error) => self.died(&error),

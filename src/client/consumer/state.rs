@@ -264,7 +264,8 @@ impl Shared {
     pub(super) fn end(&self, error: Option<ConsumerError>) {
         let waker = {
             let mut state = self.lock();
-            let gone: Vec<_> = state.held.keys().cloned().collect();
+            let mut gone: Vec<_> = state.held.keys().cloned().collect();
+            gone.sort_unstable();
             state.fetcher.revoke(&gone);
             state.positions.forget(&gone);
             state.held.clear();

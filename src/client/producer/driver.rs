@@ -1,6 +1,6 @@
 //! The task behind a producer: hands the machine what happened, sends what it says, sleeps.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Driver {
     keep_at: Instant,
     connections: Connections,
     /// Requests under way, by broker, in the order in which they are answered.
-    sent: HashMap<NodeId, VecDeque<Sent>>,
+    sent: BTreeMap<NodeId, VecDeque<Sent>>,
     producer_id: Option<ProducerIdAnswer>,
     flushes: HashMap<FlushId, oneshot::Sender<()>>,
     /// The flush that the producer's end waits for.
@@ -76,7 +76,7 @@ impl Driver {
             used: HashSet::new(),
             keep_at: now(),
             connections: shared.cluster.connections(),
-            sent: HashMap::new(),
+            sent: BTreeMap::new(),
             producer_id: None,
             flushes: HashMap::new(),
             last_flush: None,
@@ -370,7 +370,7 @@ impl Drop for Driver {
 
 /// The next answer of any broker. A broker answers in order, so only its oldest request is looked at.
 fn poll_answers(
-    sent: &mut HashMap<NodeId, VecDeque<Sent>>,
+    sent: &mut BTreeMap<NodeId, VecDeque<Sent>>,
     cx: &mut Context<'_>,
 ) -> Poll<(NodeId, Result<Answer, RequestError>)> {
     for (node, requests) in sent {
