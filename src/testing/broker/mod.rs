@@ -58,6 +58,8 @@ pub mod control;
 mod core;
 mod faults;
 mod groups;
+#[cfg(feature = "kafka")]
+mod network;
 mod node;
 mod partition;
 mod random;
@@ -74,6 +76,8 @@ pub use self::acts::PartitionState;
 pub use self::call::ConnectionId;
 pub use self::cluster::{Cluster, Output};
 pub use self::faults::{Effect, Rule, RuleId};
+#[cfg(feature = "kafka")]
+pub use self::network::Network;
 pub use self::node::Listener;
 pub use self::server::{DevBroker, DevBrokerBuilder, StartError};
 pub use self::settings::Settings;

@@ -17,6 +17,8 @@ use super::call::ConnectionId;
 use super::cluster::{Cluster, Output};
 use super::control;
 use super::faults::{Rule, RuleId};
+#[cfg(feature = "kafka")]
+use super::network::Network;
 use super::node::Listener;
 use super::settings::Settings;
 use crate::machine::metadata::BrokerAddress;
@@ -82,13 +84,19 @@ impl DevBroker {
     /// Options of a client of this cluster, over streams within the process.
     #[cfg(feature = "kafka")]
     pub fn client_config(&self) -> crate::client::ClientBuilder {
-        crate::client::Client::builder([self.bootstrap()]).connector(self.connector())
+        crate::client::Client::builder([self.bootstrap()]).connector(self.connector(None))
+    }
+
+    /// Options of a client of this cluster that reaches it through this network alone.
+    #[cfg(feature = "kafka")]
+    pub fn client_config_over(&self, network: &Network) -> crate::client::ClientBuilder {
+        crate::client::Client::builder([self.bootstrap()]).connector(self.connector(Some(network.clone())))
     }
 
     /// Options of the harbor's adapter to this cluster, over streams within the process.
     #[cfg(feature = "kafka")]
     pub fn adapter_config(&self) -> crate::adapter::kafka::KafkaAdapterBuilder {
-        crate::adapter::kafka::KafkaAdapter::builder([self.bootstrap()]).connector(self.connector())
+        crate::adapter::kafka::KafkaAdapter::builder([self.bootstrap()]).connector(self.connector(None))
     }
 
     /// Opens a stream to a node, as a client within the process does.
@@ -115,8 +123,8 @@ impl DevBroker {
     }
 
     #[cfg(feature = "kafka")]
-    fn connector(&self) -> Arc<dyn crate::client::transport::Connector> {
-        Arc::new(InProcess { shared: Arc::clone(&self.shared) })
+    fn connector(&self, network: Option<Network>) -> Arc<dyn crate::client::transport::Connector> {
+        Arc::new(InProcess { shared: Arc::clone(&self.shared), network })
     }
 }
 
@@ -397,6 +405,7 @@ async fn tick(shared: Arc<Shared>) {
             }
         };
         tokio::select! {
+            biased;
             () = due => shared.drive(|cluster, now| cluster.poll(now)),
             () = shared.wake.notified() => {}
         }
@@ -561,6 +570,7 @@ impl State {
 #[cfg(feature = "kafka")]
 struct InProcess {
     shared: Arc<Shared>,
+    network: Option<Network>,
 }
 
 #[cfg(feature = "kafka")]
@@ -573,7 +583,11 @@ impl crate::client::transport::Connector for InProcess {
                 state.cluster.nodes().into_iter().find(at)
             };
             let node = node.ok_or(io::ErrorKind::NotFound)?;
-            Ok(Box::new(self.shared.connect(node)?) as Box<dyn crate::client::transport::Stream>)
+            let stream = match &self.network {
+                Some(network) => network.carry(node, || self.shared.connect(node)).await?,
+                None => self.shared.connect(node)?,
+            };
+            Ok(Box::new(stream) as Box<dyn crate::client::transport::Stream>)
         })
     }
 }
