@@ -6,9 +6,14 @@ use std::time::Duration;
 
 use kafka_harbor::adapter::Adapter as _;
 use kafka_harbor::adapter::kafka::KafkaAdapter;
-use kafka_harbor::client::{Client, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, OffsetSpec, PartitionBatch};
-use kafka_harbor::record::{NewTopic, Offset, Record, Topic, TopicPartition};
-use protocol_tests::{Cluster, interop, kafka, unique};
+use kafka_harbor::client::{
+    Client, Consumer, ConsumerEvent, Ended, GroupOffset, IsolationLevel, OffsetReset, OffsetSpec, PartitionBatch,
+    ProduceErrorKind, TransactionErrorKind, TransactionalProducer,
+};
+use kafka_harbor::error::WriteOutcome;
+use kafka_harbor::protocol::error_code::ErrorCode;
+use kafka_harbor::record::{NewTopic, Offset, Record, RecordRef, Topic, TopicPartition};
+use protocol_tests::{Cluster, interop, kafka, kafka_with, unique};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -60,6 +65,18 @@ async fn next_batch(consumer: &mut Consumer) -> PartitionBatch {
 async fn end(client: &Client, topic: &Topic, isolation: IsolationLevel) -> Offset {
     let asked = [(TopicPartition::new(topic, 0), OffsetSpec::Latest)];
     client.admin().list_offsets(&asked, isolation).await.remove(0).1.unwrap().offset.unwrap()
+}
+
+/// The end once every transaction is decided and its markers are written, which the coordinator does after it answered.
+async fn settled_end(client: &Client, topic: &Topic) -> Offset {
+    for _ in 0..200 {
+        let all = end(client, topic, IsolationLevel::ReadUncommitted).await;
+        if end(client, topic, IsolationLevel::ReadCommitted).await == all {
+            return all;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("a transaction is left open");
 }
 
 /// Records of a transaction by another client.
@@ -141,4 +158,217 @@ async fn an_open_transaction_ends_what_is_read_and_what_counts_as_lag() {
     assert_eq!(values[0], "after");
     assert!(values[1..].iter().all(|value| value == "next"), "{values:?}");
     consumer.close(10 * SECOND).await.unwrap();
+}
+
+/// Transactions of ours, by both versions of the protocol (KIP-890), on a cluster of its own for the older one.
+fn versions() -> Vec<(&'static str, Source)> {
+    let older = kafka_with(1, &[], None).inspect(|cluster| {
+        let downgrade = ["downgrade", "--feature", "transaction.version=1"];
+        cluster.tool("features", &downgrade);
+        let told = cluster.tool("features", &["describe"]);
+        let level = told.lines().find(|line| line.contains("transaction.version")).unwrap();
+        assert!(level.contains("FinalizedVersionLevel: 1"), "{level}");
+    });
+    let newer = kafka().map(|cluster| ("version 2", Source::Shared(cluster)));
+    newer.into_iter().chain(older.map(|cluster| ("version 1", Source::Own(cluster)))).collect()
+}
+
+enum Source {
+    Shared(&'static Cluster),
+    Own(Cluster),
+}
+
+impl std::ops::Deref for Source {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        match self {
+            Self::Shared(cluster) => cluster,
+            Self::Own(cluster) => cluster,
+        }
+    }
+}
+
+async fn producer(client: &Client, id: &str) -> TransactionalProducer {
+    client.producer().transactional(id).init().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_committed_is_read_and_what_is_aborted_or_dropped_is_not() {
+    for (version, broker) in versions() {
+        let client = client(&broker);
+        let topic = topic(&client, 1).await;
+        let id = unique("ours");
+        let mut producer = producer(&client, &id).await;
+        let mut expected = Vec::new();
+        for round in 0..20 {
+            let transaction = producer.begin().await.unwrap();
+            let values: Vec<String> = (0..50).map(|n| format!("{round}.{n}")).collect();
+            let records = values.iter().map(|value| RecordRef::new(value.as_bytes()));
+            transaction.send_batch(&topic, records).await.unwrap();
+            let delivery = transaction.enqueue(Record::new(&topic, format!("{round}.last"))).await.unwrap();
+            match round % 4 {
+                1 => transaction.abort().await.unwrap(),
+                2 => drop(transaction),
+                _ => {
+                    transaction.commit().await.unwrap();
+                    assert!(delivery.await.unwrap().offset.is_some(), "a commit waits for what was queued");
+                    expected.extend(values);
+                    expected.push(format!("{round}.last"));
+                }
+            }
+        }
+        producer.begin().await.unwrap().commit().await.unwrap();
+        producer.begin().await.unwrap().abort().await.unwrap();
+        assert!(matches!(producer.resolve().await, Some(Ok(Ended::Aborted))));
+        producer.close(10 * SECOND).await.unwrap();
+        let last = settled_end(&client, &topic).await;
+        assert_eq!(read(&client, &topic, IsolationLevel::ReadCommitted, last).await, expected, "{version}");
+        let args = ["consume", "--brokers", &broker.bootstrap, "--topic", &topic, "--idle", "3000"];
+        let group = unique("java");
+        let Some(mut java) = interop("java", &[&args[..], &["--group", &group]].concat()) else { continue };
+        java.finish(60 * SECOND);
+        let values: Vec<_> = java.of("record").map(|record| record["value"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(values, expected, "{version}: as Java reads it");
+    }
+}
+
+#[tokio::test]
+async fn a_second_producer_fences_the_first_and_aborts_what_it_had_open() {
+    for (version, broker) in versions() {
+        let client = client(&broker);
+        let topic = topic(&client, 1).await;
+        let id = unique("ours");
+        let mut first = producer(&client, &id).await;
+        let transaction = first.begin().await.unwrap();
+        transaction.send(Record::new(&topic, "of the first")).await.unwrap();
+        let mut second = producer(&client, &id).await;
+        let open = second.begin().await.unwrap();
+        open.send(Record::new(&topic, "of the second")).await.unwrap();
+        let error = transaction.commit().await.unwrap_err();
+        assert!(matches!(error.kind, TransactionErrorKind::Fenced { .. }) && error.is_fatal(), "{version}: {error}");
+        assert_eq!(error.outcome, WriteOutcome::NotWritten);
+        assert!(first.begin().await.unwrap_err().is_fatal());
+        open.commit().await.unwrap();
+        let last = settled_end(&client, &topic).await;
+        assert_eq!(read(&client, &topic, IsolationLevel::ReadCommitted, last).await, ["of the second"], "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_producer_that_crashed_leaves_nothing_behind_once_its_id_is_taken_over() {
+    for (version, broker) in versions() {
+        let crashed = client(&broker);
+        let topic = topic(&crashed, 1).await;
+        let id = unique("ours");
+        let mut producer_before = producer(&crashed, &id).await;
+        let transaction = producer_before.begin().await.unwrap();
+        transaction.send(Record::new(&topic, "lost")).await.unwrap();
+        std::mem::forget(transaction);
+        crashed.close(Duration::ZERO).await.ok();
+        drop(producer_before);
+        let client = client(&broker);
+        assert_eq!(end(&client, &topic, IsolationLevel::ReadCommitted).await, Offset(0), "{version}: still open");
+        let mut after = producer(&client, &id).await;
+        let transaction = after.begin().await.unwrap();
+        transaction.send(Record::new(&topic, "kept")).await.unwrap();
+        transaction.commit().await.unwrap();
+        let last = settled_end(&client, &topic).await;
+        assert_eq!(read(&client, &topic, IsolationLevel::ReadCommitted, last).await, ["kept"], "{version}");
+    }
+}
+
+#[tokio::test]
+async fn offsets_are_committed_with_the_records_or_not_at_all() {
+    for (version, broker) in versions() {
+        let client = client(&broker);
+        let (from, to) = (topic(&client, 1).await, topic(&client, 1).await);
+        let plain = client.producer().build().unwrap();
+        for n in 0..10 {
+            plain.send(Record::new(&from, n.to_string())).await.unwrap();
+        }
+        let group = unique("group");
+        let mut consumer = client.consumer(&group).topic(&from, OffsetReset::Earliest).build().unwrap();
+        let batch = next_batch(&mut consumer).await;
+        let member = consumer.handle().group_metadata().expect("it owns a partition");
+        let mut producer = producer(&client, &unique("ours")).await;
+        let partition = TopicPartition::new(&from, 0);
+        let committed = async || {
+            let offsets = client.admin().group_offsets(&group, None).await.unwrap();
+            offsets.into_iter().find(|(of, _)| *of == partition).map(|(_, committed)| committed)
+        };
+
+        let transaction = producer.begin().await.unwrap();
+        transaction.send(Record::new(&to, "void")).await.unwrap();
+        transaction.send_offsets(&member, [(partition.clone(), GroupOffset::new(Offset(3)))]).await.unwrap();
+        transaction.abort().await.unwrap();
+        assert_eq!(committed().await, None, "{version}");
+
+        let transaction = producer.begin().await.unwrap();
+        transaction.send(Record::new(&to, "kept")).await.unwrap();
+        let mut offset = GroupOffset::new(batch.next_offset);
+        offset.note = "with a note".to_owned();
+        transaction.send_offsets(&member, [(partition.clone(), offset.clone())]).await.unwrap();
+        transaction.commit().await.unwrap();
+        assert_eq!(committed().await, Some(offset), "{version}");
+
+        // A member that the group does not know any more commits nothing (KIP-447).
+        let mut old = member.clone();
+        old.generation -= 1;
+        let transaction = producer.begin().await.unwrap();
+        transaction.send(Record::new(&to, "void")).await.unwrap();
+        let error =
+            transaction.send_offsets(&old, [(partition.clone(), GroupOffset::new(Offset(1)))]).await.unwrap_err();
+        assert_eq!(error.code(), Some(ErrorCode::ILLEGAL_GENERATION), "{version}: {error}");
+        assert!(!transaction.commit().await.unwrap_err().is_fatal());
+        assert_eq!(committed().await.unwrap().offset, batch.next_offset, "{version}");
+        consumer.close(10 * SECOND).await.unwrap();
+        let last = settled_end(&client, &to).await;
+        assert_eq!(read(&client, &to, IsolationLevel::ReadCommitted, last).await, ["kept"], "{version}");
+    }
+}
+
+/// A record that failed and a commit that succeeded without it (librdkafka 1.5.2, 1.7.0).
+#[tokio::test]
+async fn a_record_that_was_not_written_takes_its_transaction_with_it() {
+    for (version, broker) in versions() {
+        let client = client(&broker);
+        let topic = topic(&client, 1).await;
+        let mut producer = producer(&client, &unique("ours")).await;
+        let transaction = producer.begin().await.unwrap();
+        transaction.send(Record::new(&topic, "void")).await.unwrap();
+        let missing = RecordRef { partition: Some(7), ..RecordRef::new(b"nowhere") };
+        transaction.enqueue_ref(&topic, missing).await.unwrap_err();
+        let refused = transaction.send(Record::new(&topic, "void")).await.unwrap_err();
+        assert_eq!(refused.kind, ProduceErrorKind::Aborted);
+        let error = transaction.commit().await.unwrap_err();
+        assert!(
+            matches!(error.kind, TransactionErrorKind::NotWritten { .. }) && !error.is_fatal(),
+            "{version}: {error}"
+        );
+        let transaction = producer.begin().await.unwrap();
+        transaction.send(Record::new(&topic, "kept")).await.unwrap();
+        transaction.commit().await.unwrap();
+        let last = settled_end(&client, &topic).await;
+        assert_eq!(read(&client, &topic, IsolationLevel::ReadCommitted, last).await, ["kept"], "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_broker_that_restarts_within_a_transaction_costs_it_nothing() {
+    let Some(broker) = kafka_with(1, &[], None) else { return };
+    let client = client(&broker);
+    let topic = topic(&client, 1).await;
+    let mut producer = producer(&client, &unique("ours")).await;
+    let transaction = producer.begin().await.unwrap();
+    transaction.send(Record::new(&topic, "before")).await.unwrap();
+    broker.terminate(1);
+    let delivery = transaction.enqueue(Record::new(&topic, "meanwhile")).await.unwrap();
+    broker.start(1);
+    transaction.send(Record::new(&topic, "after")).await.unwrap();
+    transaction.commit().await.unwrap();
+    delivery.await.unwrap();
+    let last = settled_end(&client, &topic).await;
+    let read = read(&client, &topic, IsolationLevel::ReadCommitted, last).await;
+    assert_eq!(read, ["before", "meanwhile", "after"]);
 }

@@ -46,6 +46,8 @@ pub(crate) enum Stale {
 pub(crate) enum CoordinatorKind {
     /// A consumer group, by its id.
     Group = 0,
+    /// The transactions of a transactional id.
+    Transaction = 1,
 }
 
 impl Cluster {
@@ -301,6 +303,7 @@ impl CoordinatorKind {
     fn noun(self) -> &'static str {
         match self {
             Self::Group => "group",
+            Self::Transaction => "transactional id",
         }
     }
 }

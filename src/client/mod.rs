@@ -20,6 +20,7 @@ mod producer;
 mod secret;
 #[cfg(feature = "tls")]
 mod tls;
+mod transaction;
 pub(crate) mod transport;
 
 #[cfg(test)]
@@ -49,10 +50,12 @@ pub use self::partitioner::{Choice, KeyHash, Partitioner};
 pub use self::producer::{BatchError, Delivery, Producer, ProducerBuilder, RecordMetadata, Unfinished};
 #[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsBuilder};
+pub use self::transaction::{Transaction, TransactionalBuilder, TransactionalProducer};
 pub use crate::machine::connection::{ConnectionError, ProtocolViolation, RequestError, TlsFailure};
 pub use crate::machine::metadata::{BrokerAddress, InvalidAddress};
 pub use crate::machine::produce::{ProduceError, ProduceErrorKind, SharedError};
 pub use crate::machine::sasl::{LoginError, SaslViolation};
+pub use crate::machine::transaction::{Ended, GroupMetadata, TransactionError, TransactionErrorKind};
 
 pub(crate) use self::admin::join_all;
 pub(crate) use self::cluster::{Cluster, CoordinatorKind, Stale};

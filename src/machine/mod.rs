@@ -12,3 +12,4 @@ pub(crate) mod group;
 pub(crate) mod metadata;
 pub(crate) mod produce;
 pub(crate) mod sasl;
+pub(crate) mod transaction;

@@ -328,6 +328,7 @@ impl Membership {
         let gate = self.group.commit_gate();
         let transmit = {
             let mut state = self.shared.lock();
+            state.note_member(self.shared.group(), &gate);
             let transmit = state.commits.poll_transmit(now, &gate);
             state.conclude();
             transmit

@@ -36,6 +36,7 @@ use tokio::time::timeout;
 use super::{Cluster, deadline_in};
 use crate::machine::fetch::FetchConfig;
 use crate::machine::group::GroupConfig;
+use crate::machine::transaction::GroupMetadata;
 use crate::record::{Offset, Topic};
 
 pub use crate::machine::fetch::{IsolationLevel, OffsetReset};
@@ -182,6 +183,12 @@ impl ConsumerHandle {
     /// Dropping the future does not take the positions back: they may still be committed.
     pub async fn commit(&self, positions: Vec<CommitPosition>) -> Result<(), CommitError> {
         self.shared.commit(positions).await
+    }
+
+    /// This member of the group, for offsets that are committed in a [`Transaction`](crate::client::Transaction); `None` while it
+    /// owns nothing. Changes with every rebalance, so it is asked for anew for each transaction.
+    pub fn group_metadata(&self) -> Option<GroupMetadata> {
+        self.shared.lock().member.clone()
     }
 
     /// Stops handing over batches of the partition; one that was taken already is not affected. What is buffered

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::client::{Cluster, Stale, now};
 use crate::machine::fetch::{FetchEvent, Fetched, Fetcher, Leader, Positions, ResetCause, StartAt};
-use crate::machine::group::{CommitFailure, CommitRequest, Commits, Committed, GROUP_BACKOFF};
+use crate::machine::group::{CommitFailure, CommitGate, CommitRequest, Commits, Committed, GROUP_BACKOFF};
 use crate::machine::metadata::ClusterView;
+use crate::machine::transaction::GroupMetadata;
 use crate::record::{NodeId, Offset, Topic, TopicPartition};
 
 /// One membership, as its tasks and handles share it.
@@ -50,6 +51,8 @@ pub(super) struct State {
     pub(super) commits: Commits,
     /// What is assigned, partitions under revocation included.
     pub(super) held: HashMap<TopicPartition, Held>,
+    /// This member, as it may commit now.
+    pub(super) member: Option<GroupMetadata>,
     pub(super) leave_by: Option<Instant>,
     /// Partitions that are positioned and not told yet.
     arriving: Vec<Assignment>,
@@ -89,6 +92,7 @@ impl Shared {
             positions: Positions::new(group, settings.fetch.isolation, settings.fetch.backoff),
             commits: Commits::new(group, settings.commit_timeout, GROUP_BACKOFF, fastrand::u64(..)),
             held: HashMap::new(),
+            member: None,
             leave_by: None,
             arriving: Vec::new(),
             arrive_by: None,
@@ -271,6 +275,7 @@ impl Shared {
             state.held.clear();
             state.arriving.clear();
             state.commits.close();
+            state.member = None;
             state.conclude();
             if let Some(error) = error.clone().filter(ConsumerError::is_fatal) {
                 state.fault(error);
@@ -513,6 +518,31 @@ impl State {
         let (reply, receiver) = oneshot::channel();
         self.waiting.insert(ticket, Waiting { left: taken.len(), positions: taken, failures, reply });
         Ok(receiver)
+    }
+}
+
+impl State {
+    /// As whom offsets can be committed now.
+    pub(super) fn note_member(&mut self, group: &str, gate: &CommitGate) {
+        match gate {
+            CommitGate::Open(target) => {
+                let known = self.member.as_ref();
+                let same = known.is_some_and(|known| {
+                    known.generation == target.generation && known.member_id == target.member_id.as_str()
+                });
+                if !same {
+                    self.member = Some(GroupMetadata {
+                        group: group.to_owned(),
+                        generation: target.generation,
+                        member_id: target.member_id.to_string(),
+                        instance_id: target.instance_id.as_ref().map(ToString::to_string),
+                    });
+                }
+            }
+            // It may be let in again as the same.
+            CommitGate::Held => {}
+            CommitGate::Closed => self.member = None,
+        }
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Producer;
+use super::{Producer, Transactional};
 use crate::client::error::{ConfigError, Problems};
 use crate::client::partitioner::{KeyHash, Partitioner};
+use crate::client::transaction::TransactionalBuilder;
 use crate::client::{Client, Cluster};
 use crate::machine::produce::{Acks, ProduceSettings};
 use crate::protocol::compression::Compression;
@@ -18,6 +19,7 @@ pub(super) struct ProducerConfig {
     pub(super) max_block: Duration,
     pub(super) request_timeout: Duration,
     pub(super) partitioner: Arc<dyn Partitioner>,
+    pub(super) transactional: Option<Arc<dyn Transactional>>,
 }
 
 /// Options of a [`Producer`].
@@ -125,11 +127,45 @@ impl ProducerBuilder {
         self
     }
 
+    /// Makes every record part of a transaction, under this id: that of a job, the same over restarts, and of one producer at
+    /// a time. Java: `transactional.id`.
+    pub fn transactional(self, id: impl Into<String>) -> TransactionalBuilder {
+        TransactionalBuilder::new(self, id.into())
+    }
+
     /// The producer. Nothing is connected to before its first record.
     ///
     /// # Errors
     /// Naming every option that cannot be used.
     pub fn build(self) -> Result<Producer, ConfigError> {
+        self.build_with(None)
+    }
+
+    pub(in crate::client) fn build_transactional(
+        mut self,
+        transactional: Arc<dyn Transactional>,
+    ) -> Result<Producer, ConfigError> {
+        self.produce.transactional = true;
+        self.build_with(Some(transactional))
+    }
+
+    pub(in crate::client) fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub(in crate::client) fn backoff(&self) -> (Duration, Duration) {
+        (self.produce.retry_backoff, self.produce.retry_backoff_max)
+    }
+
+    pub(in crate::client) fn blocks_for(&self) -> Duration {
+        self.max_block
+    }
+
+    pub(in crate::client) fn is_dangerous(&self) -> bool {
+        self.produce.acks != Acks::All
+    }
+
+    fn build_with(self, transactional: Option<Arc<dyn Transactional>>) -> Result<Producer, ConfigError> {
         let request_timeout = self.cluster.config().request_timeout;
         self.check(request_timeout)?;
         let config = ProducerConfig {
@@ -138,6 +174,7 @@ impl ProducerBuilder {
             max_block: self.max_block,
             request_timeout,
             partitioner: self.partitioner,
+            transactional,
         };
         Ok(Producer::new(self.cluster, config))
     }

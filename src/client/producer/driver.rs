@@ -90,6 +90,10 @@ impl Driver {
     pub(super) async fn run(mut self) {
         loop {
             let now = now();
+            let transactional = self.shared.config.transactional.clone();
+            if let Some(transactional) = &transactional {
+                transactional.collect();
+            }
             if self.take_messages(now) == Some(Ending::Now) || self.shared.cluster.is_closed() {
                 return;
             }
@@ -98,10 +102,16 @@ impl Driver {
             }
             self.produce.handle_pressure(self.shared.waiting.load(Ordering::Relaxed) > 0);
             self.produce.handle_timeout(now);
+            if let Some(transactional) = &transactional {
+                transactional.apply(now, &mut self.produce);
+            }
             while let Some(transmit) = self.produce.poll_transmit(now) {
                 self.transmit(transmit);
             }
             self.take_events();
+            if let Some(transactional) = &transactional {
+                transactional.observe(&mut self.produce);
+            }
             if self.last_flush.is_some_and(|flush| !self.flushes.contains_key(&flush)) {
                 return;
             }
@@ -153,7 +163,7 @@ impl Driver {
             self.register(now, new);
         }
         for index in signals {
-            self.produce.handle_signal(index);
+            self.produce.handle_signal(now, index);
         }
         for (id, done) in flushes {
             self.produce.handle_flush(id);
@@ -251,6 +261,7 @@ impl Driver {
         let head = Head {
             acks: self.shared.config.produce.acks,
             timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+            transaction: self.shared.config.transactional.as_ref().map(|transactional| transactional.head()),
         };
         let encode = move |versions: &_| head.encode(batches, versions);
         let response = self.connections.to(node).send_late(PRODUCE, timeout, encode);
@@ -321,6 +332,9 @@ impl Driver {
                 Event::Settled { ticket, spans, of, reserved, result } => {
                     released += reserved;
                     if let Err(error) = &result {
+                        if let Some(transactional) = &self.shared.config.transactional {
+                            transactional.failed(error);
+                        }
                         if error.kind == ProduceErrorKind::Closed {
                             self.cut_off += spans.iter().map(ExactSizeIterator::len).sum::<usize>();
                         } else {

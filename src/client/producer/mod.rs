@@ -15,6 +15,7 @@ mod driver;
 mod line;
 mod table;
 mod ticket;
+mod transactional;
 mod wire;
 
 use std::collections::HashMap;
@@ -39,7 +40,9 @@ use crate::machine::produce::{
 use crate::record::{Record, RecordRef, Timestamp, Topic, TopicPartition};
 
 pub use self::config::ProducerBuilder;
+pub(super) use self::ticket::Ticket;
 pub use self::ticket::{BatchError, Delivery, RecordMetadata};
+pub(super) use self::transactional::{TransactionHead, Transactional, Waker};
 
 /// Writes records to Kafka. Cheap to clone; all clones share memory, connections and batches.
 ///

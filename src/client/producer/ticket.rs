@@ -11,7 +11,7 @@ use crate::record::{Offset, Timestamp, Topic};
 
 /// One batch, as its records' waiters hold it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ticket(Arc<Inner>);
+pub(in crate::client) struct Ticket(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {

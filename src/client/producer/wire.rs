@@ -10,24 +10,26 @@ use kafka_protocol::messages::produce_response::{NodeEndpoint, PartitionProduceR
 use kafka_protocol::messages::{ProduceRequest as Wire, ProduceResponse};
 use uuid::Uuid;
 
+use super::TransactionHead;
 use crate::machine::connection::RequestError;
 use crate::machine::metadata::{BrokerAddress, LeaderHint};
 use crate::machine::produce::{Acks, PartitionAnswer, PartitionBatch, PartitionIndex, RecordError, TopicId};
-use crate::protocol::api::ApiKey;
+use crate::protocol::api::{ApiKey, VersionRange};
 use crate::protocol::error_code::ErrorCode;
 use crate::protocol::request::EncodedRequest;
 use crate::protocol::response::decode_body;
-use crate::protocol::versions::NegotiatedVersions;
+use crate::protocol::versions::{NegotiatedVersions, UnsupportedVersion};
 use crate::record::{LeaderEpoch, NodeId, Topic, TopicPartition};
 
 /// The API.
 pub(super) const PRODUCE: ApiKey = ApiKey::of::<Wire>();
 
 /// What a Produce request says besides its batches.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Head {
     pub(super) acks: Acks,
     pub(super) timeout_ms: i32,
+    pub(super) transaction: Option<TransactionHead>,
 }
 
 impl Head {
@@ -40,7 +42,15 @@ impl Head {
     ) -> Result<EncodedRequest, RequestError> {
         let ids = batches.iter().all(|batch| batch.topic_id.is_some());
         let max = if ids { i16::MAX } else { FIRST_WITH_TOPIC_IDS - 1 };
+        let max = match self.transaction {
+            Some(TransactionHead { implicit: false, .. }) => max.min(FIRST_ENLISTING - 1),
+            _ => max,
+        };
         let version = versions.choose_up_to(PRODUCE, max)?;
+        if version < FIRST_ENLISTING && self.transaction.as_ref().is_some_and(|transaction| transaction.implicit) {
+            let ours = PRODUCE.versions().map(|known| VersionRange { min: FIRST_ENLISTING, ..known });
+            return Err(UnsupportedVersion { api: PRODUCE, ours, broker: versions.broker_range(PRODUCE) }.into());
+        }
         Ok(EncodedRequest::from_segments::<Wire>(version, self.segments(batches, version))?)
     }
 
@@ -48,7 +58,7 @@ impl Head {
         let form = Form { flexible: version >= FIRST_FLEXIBLE, topic_ids: version >= FIRST_WITH_TOPIC_IDS };
         let mut segments = Vec::with_capacity(2 * batches.len() + 1);
         let mut out = BytesMut::with_capacity(64 * (batches.len() + 1));
-        form.put_null_string(&mut out);
+        form.put_nullable_string(&mut out, self.transaction.as_ref().map(|transaction| &*transaction.id));
         out.put_i16(self.acks.wire());
         out.put_i32(self.timeout_ms);
         let topics: Vec<&[PartitionBatch]> = batches.chunk_by(|a, b| a.topic == b.topic).collect();
@@ -89,11 +99,14 @@ impl Form {
         }
     }
 
-    fn put_null_string(self, out: &mut BytesMut) {
-        match self.flexible {
-            true => out.put_u8(0),
-            false => out.put_i16(-1),
+    fn put_nullable_string(self, out: &mut BytesMut, text: Option<&str>) {
+        match (self.flexible, text) {
+            (true, None) => out.put_u8(0),
+            (false, None) => out.put_i16(-1),
+            (true, Some(text)) => put_unsigned(out, text.len() as u64 + 1),
+            (false, Some(text)) => out.put_i16(i16::try_from(text.len()).expect("ids are checked to be this short")),
         }
+        out.put_slice(text.unwrap_or_default().as_bytes());
     }
 
     fn put_topic(self, out: &mut BytesMut, batch: &PartitionBatch) {
@@ -224,6 +237,9 @@ impl From<PartitionProduceResponse> for PartitionAnswer {
 /// The first version with compact lengths and tags.
 const FIRST_FLEXIBLE: i16 = 9;
 
+/// The first version that adds its partitions to the transaction (KIP-890).
+const FIRST_ENLISTING: i16 = 12;
+
 /// The first version that names topics by their ids (KIP-516).
 const FIRST_WITH_TOPIC_IDS: i16 = 13;
 
@@ -231,7 +247,7 @@ const FIRST_WITH_TOPIC_IDS: i16 = 13;
 mod tests {
     use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
     use kafka_protocol::messages::produce_response::TopicProduceResponse;
-    use kafka_protocol::messages::{ProduceRequest as Wire, TopicName};
+    use kafka_protocol::messages::{ProduceRequest as Wire, TopicName, TransactionalId};
     use kafka_protocol::protocol::{Encodable, StrBytes};
     use uuid::Uuid;
 
@@ -248,8 +264,13 @@ mod tests {
         vec![batch(0, "a", 1, 0, 10), batch(1, "a", 1, 5, 200), batch(2, "longer.name", 2, 3, 70_000)]
     }
 
+    fn head(transaction: Option<&str>) -> Head {
+        let transaction = transaction.map(|id| TransactionHead { id: id.into(), implicit: false });
+        Head { acks: Acks::All, timeout_ms: 30_000, transaction }
+    }
+
     /// The same request by the generated encoder.
-    fn generated(version: i16) -> Vec<u8> {
+    fn generated(version: i16, transaction: Option<&'static str>) -> Vec<u8> {
         let batches = batches();
         let topics = batches.chunk_by(|a, b| a.topic == b.topic).map(|topic| {
             let partition = |b: &PartitionBatch| {
@@ -261,7 +282,12 @@ mod tests {
                 false => data.with_name(TopicName(StrBytes::from_string(topic[0].topic.to_string()))),
             }
         });
-        let request = Wire::default().with_acks(-1).with_timeout_ms(30_000).with_topic_data(topics.collect::<Vec<_>>());
+        let id = transaction.map(|id| TransactionalId(StrBytes::from_static_str(id)));
+        let request = Wire::default()
+            .with_transactional_id(id)
+            .with_acks(-1)
+            .with_timeout_ms(30_000)
+            .with_topic_data(topics.collect::<Vec<_>>());
         let mut out = BytesMut::new();
         request.encode(&mut out, version).unwrap();
         out.to_vec()
@@ -270,8 +296,10 @@ mod tests {
     #[test]
     fn requests_are_those_of_the_generated_encoder_in_every_version() {
         for version in 3..=13 {
-            let segments = Head { acks: Acks::All, timeout_ms: 30_000 }.segments(batches(), version);
-            assert_eq!(segments.concat(), generated(version), "version {version}");
+            for transaction in [None, Some("transfers")] {
+                let segments = head(transaction).segments(batches(), version);
+                assert_eq!(segments.concat(), generated(version, transaction), "version {version}");
+            }
         }
     }
 
@@ -279,7 +307,7 @@ mod tests {
     fn batches_are_not_copied() {
         let batches = batches();
         let pointers: Vec<_> = batches.iter().map(|batch| batch.bytes.as_ptr()).collect();
-        let segments = Head { acks: Acks::All, timeout_ms: 1 }.segments(batches, 12);
+        let segments = head(None).segments(batches, 12);
         let sent: Vec<_> = segments.iter().skip(1).step_by(2).map(|segment| segment.as_ptr()).collect();
         assert_eq!(sent, pointers);
     }

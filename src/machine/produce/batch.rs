@@ -74,12 +74,16 @@ impl<T: Clone> Batch<T> {
     }
 
     /// Its bytes under this number: closed now, or renumbered. The ticket's spans are known from here on.
-    pub(super) fn number(&mut self, producer: Option<ProducerStamp>) -> Result<&EncodedBatch, WriteError> {
+    pub(super) fn number(
+        &mut self,
+        producer: Option<ProducerStamp>,
+        is_transactional: bool,
+    ) -> Result<&EncodedBatch, WriteError> {
         let batch = match std::mem::replace(&mut self.body, Body::Gone) {
             Body::Open(writer) => {
                 self.of = writer.record_count();
                 self.spans = all_of(self.of);
-                writer.close(Closing { producer, ..Closing::default() })?
+                writer.close(Closing { producer, is_transactional, is_control: false })?
             }
             Body::Encoded(batch) => batch.with_producer(producer),
             Body::Gone => return Err(WriteError::Empty),
@@ -154,11 +158,12 @@ impl<T: Clone> Batch<T> {
                 _ => spans[half].push(origin..origin + 1),
             }
         }
+        let closing = Closing { is_transactional: batch.header().is_transactional, ..Closing::default() };
         let mut reserved = self.reserved;
         let mut halves = writers.into_iter().zip(spans).map(|(writer, spans)| {
             let body = match writer.is_empty() {
                 true => Body::Gone,
-                false => writer.close(Closing::default()).map_or(Body::Gone, Body::Encoded),
+                false => writer.close(closing).map_or(Body::Gone, Body::Encoded),
             };
             Self {
                 body,
@@ -193,7 +198,7 @@ mod tests {
             let record = RecordRef::new(b"value").with_key(&key);
             batch.append(usize::MAX, &record, Timestamp(i64::from(i))).unwrap().unwrap();
         }
-        batch.number(None).unwrap();
+        batch.number(None, false).unwrap();
         batch
     }
 

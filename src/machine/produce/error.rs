@@ -84,6 +84,9 @@ pub enum ProduceErrorKind {
     /// It cannot be written in a batch.
     #[error("record cannot be encoded")]
     Encode,
+    /// Its transaction was aborted, or had failed already, so it was not sent, or not to the end.
+    #[error("transaction is aborted")]
+    Aborted,
     /// The producer, or its client, was closed before it was acknowledged.
     #[error("producer is closed")]
     Closed,
@@ -120,6 +123,7 @@ impl ProduceError {
             | ProduceErrorKind::LockedOut => Blame::Broker,
             ProduceErrorKind::DeliveryTimeout { .. } | ProduceErrorKind::Blocked { .. } => Blame::Network,
             ProduceErrorKind::TooLarge { .. }
+            | ProduceErrorKind::Aborted
             | ProduceErrorKind::UnknownPartition { .. }
             | ProduceErrorKind::Encode
             | ProduceErrorKind::Closed => Blame::Caller,

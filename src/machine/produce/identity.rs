@@ -31,6 +31,21 @@ pub(super) enum Identity {
     Known(ProducerId),
 }
 
+/// The transaction that is under way, of a transactional producer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope {
+    /// Counts transactions.
+    pub(super) serial: u64,
+    /// Whether a Produce request itself adds its partitions to the transaction (KIP-890); else they are enlisted before.
+    pub(super) implicit: bool,
+    /// A record of it failed, or it is aborted: nothing more leaves, and what comes back is not sent again.
+    pub(super) doomed: bool,
+    /// Nothing is added to it any more.
+    pub(super) ending: bool,
+    /// Something of it was sent.
+    pub(super) sent: bool,
+}
+
 /// A producer id and the epoch that a partition's numbers begin in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProducerId {

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use self::flush::Flushes;
-use self::identity::Identity;
+use self::identity::{Identity, Scope};
 use self::partition::{Context, Partition, Readiness};
 use crate::error::WriteOutcome;
 use crate::protocol::error_code::ErrorCode;
@@ -51,6 +51,8 @@ pub(crate) use self::verdict::is_definitive;
 pub(crate) struct Produce<T> {
     settings: ProduceSettings,
     identity: Identity,
+    /// Of a transactional producer, while it has a transaction.
+    scope: Option<Scope>,
     partitions: Vec<Partition<T>>,
     nodes: BTreeMap<NodeId, Node>,
     /// Active partitions without a known leader.
@@ -198,6 +200,7 @@ impl<T: Clone> Produce<T> {
         Self {
             settings,
             identity: Identity::NEW,
+            scope: None,
             partitions: Vec::new(),
             nodes: BTreeMap::new(),
             leaderless: Vec::new(),
@@ -231,10 +234,14 @@ impl<T: Clone> Produce<T> {
     }
 
     /// A caller's append signalled.
-    pub(crate) fn handle_signal(&mut self, index: PartitionIndex) {
+    pub(crate) fn handle_signal(&mut self, now: Instant, index: PartitionIndex) {
         if let Some(partition) = self.partitions.get_mut(index.0) {
             partition.look();
             self.list(index);
+        }
+        if self.scope.is_some_and(|scope| scope.doomed) {
+            // Appended before its sender could know.
+            self.with(now, index, Partition::abandon);
         }
     }
 
@@ -406,6 +413,9 @@ impl<T: Clone> Produce<T> {
     }
 
     fn wants_identity(&mut self, now: Instant) -> bool {
+        if self.settings.transactional {
+            return false;
+        }
         if let Identity::Known(known) = self.identity {
             let distrusted = |partition: &Partition<T>| {
                 partition.distrusted() == Some(known.id) && partition.wants_identity(&self.settings)
@@ -426,12 +436,13 @@ impl<T: Clone> Produce<T> {
         if self.drop_inactive(id, now) < self.threshold(id) {
             return None;
         }
-        let request = RequestId(self.next_request);
+        let (request, scope) = (RequestId(self.next_request), self.scope);
+        let hurry = self.hurry || scope.is_some_and(|scope| scope.ending);
         let active = std::mem::take(&mut self.nodes.get_mut(&id)?.active);
         let (mut batches, mut bytes, mut served) = (Vec::with_capacity(active.len()), 0, active.len());
         for (place, &index) in active.iter().enumerate() {
             let (partition, identity) = (&self.partitions[index.0], self.identity);
-            if partition.readiness(now, &self.settings, identity, self.hurry) < Readiness::Filling {
+            if partition.readiness(now, &self.settings, identity, scope, hurry) < Readiness::Filling {
                 continue;
             }
             if !batches.is_empty() && bytes + partition.next_bytes(&self.settings) > self.settings.max_request_bytes {
@@ -458,6 +469,9 @@ impl<T: Clone> Produce<T> {
         }
         node.in_flight += 1;
         self.next_request += 1;
+        if let Some(scope) = &mut self.scope {
+            scope.sent = true;
+        }
         let partitions = batches.iter().map(|batch| batch.index).collect();
         self.requests.insert(request, Sending { node: id, partitions });
         Some(ProduceRequest { id: request, node: id, batches })
@@ -477,10 +491,11 @@ impl<T: Clone> Produce<T> {
     /// Strikes a broker's partitions that are idle or led elsewhere off its list. Answers how ready the readiest is.
     fn drop_inactive(&mut self, id: NodeId, now: Instant) -> Readiness {
         let Some(node) = self.nodes.get_mut(&id) else { return Readiness::Idle };
+        let hurry = self.hurry || self.scope.is_some_and(|scope| scope.ending);
         let mut readiest = Readiness::Idle;
         node.active.retain(|index| {
             let partition = &mut self.partitions[index.0];
-            let readiness = partition.readiness(now, &self.settings, self.identity, self.hurry);
+            let readiness = partition.readiness(now, &self.settings, self.identity, self.scope, hurry);
             let stays = readiness > Readiness::Idle && partition.leader().map(|leader| leader.node) == Some(id);
             if !stays {
                 partition.listed = None;
@@ -539,13 +554,80 @@ impl<T: Clone> Produce<T> {
             events: &mut self.events,
             flushes: &mut self.flushes,
             spares: &self.spares,
+            scope: self.scope,
         };
         let result = step(partition, &mut cx);
         if self.events.len() > events {
             self.spares_since = Some(now);
         }
         self.list(index);
+        if self.scope.is_some() {
+            self.doom_after(now, events);
+        }
         Some(result)
+    }
+}
+
+/// Of a transactional producer. Its numbers come with each transaction, and nothing leaves outside of one.
+impl<T: Clone> Produce<T> {
+    /// Records from here on belong to this transaction, under this id and epoch. `implicit`: a Produce request adds its
+    /// partitions to it by itself; else they are told by [`poll_enlist`](Self::poll_enlist).
+    pub(crate) fn begin_transaction(&mut self, serial: u64, producer: ProducerId, implicit: bool) {
+        self.identity = Identity::Known(producer);
+        self.scope = Some(Scope { serial, implicit, doomed: false, ending: false, sent: false });
+    }
+
+    /// Nothing more is added: what waits leaves at once, or fails if the transaction is to be aborted.
+    pub(crate) fn end_transaction(&mut self, now: Instant, abort: bool) {
+        if let Some(scope) = &mut self.scope {
+            scope.ending = true;
+        }
+        if abort {
+            self.doom(now);
+        }
+    }
+
+    /// The transaction cannot be committed: everything that is not on its way fails, and so does what is yet appended.
+    pub(crate) fn doom(&mut self, now: Instant) {
+        match &mut self.scope {
+            Some(scope) if !scope.doomed => scope.doomed = true,
+            _ => return,
+        }
+        for index in self.active() {
+            self.with(now, index, Partition::abandon);
+        }
+    }
+
+    /// The next partition that has to become part of the transaction before its records can leave.
+    pub(crate) fn poll_enlist(&mut self) -> Option<PartitionIndex> {
+        let scope = self.scope.filter(|scope| !scope.implicit && !scope.doomed)?;
+        let waiting = self.active();
+        waiting.into_iter().find(|index| self.partitions[index.0].poll_enlist(scope))
+    }
+
+    /// A partition is part of the transaction now.
+    pub(crate) fn handle_enlisted(&mut self, index: PartitionIndex) {
+        if let Some(partition) = self.partitions.get_mut(index.0) {
+            partition.enlist();
+        }
+    }
+
+    /// Once, when nothing of the ending transaction is left, neither waiting nor on its way: whether any of it was sent.
+    pub(crate) fn poll_quiet(&mut self) -> Option<bool> {
+        let scope = self.scope.filter(|scope| scope.ending)?;
+        let quiet = self.requests.is_empty() && self.listed().all(|index| self.partitions[index.0].is_idle());
+        quiet.then(|| {
+            self.scope = None;
+            scope.sent
+        })
+    }
+
+    /// A record that was not written takes its transaction with it.
+    fn doom_after(&mut self, now: Instant, events: usize) {
+        let failed = |event: &Event<T>| matches!(event, Event::Settled { result: Err(_), .. });
+        if self.events.iter().skip(events).any(failed) {
+            self.doom(now);
+        }
     }
 }
 

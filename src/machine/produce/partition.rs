@@ -8,7 +8,7 @@ use super::batch::Batch;
 use super::buffer::{PartitionBuffer, Spares, lock};
 use super::error::{ProduceError, ProduceErrorKind, SharedError};
 use super::flush::Flushes;
-use super::identity::{Identity, ProducerId};
+use super::identity::{Identity, ProducerId, Scope};
 use super::settings::{Acks, ProduceSettings};
 use super::verdict::Verdict;
 use super::{Event, Leader, PartitionAnswer, RequestId, TopicId, Written};
@@ -56,8 +56,19 @@ pub(super) struct Partition<T> {
     last_success: Option<Instant>,
     last_code: Option<ErrorCode>,
     last_error: Option<SharedError>,
+    /// The transaction that it is part of, or is asked to become part of.
+    enlisted: Enlisted,
+    /// The first number that was taken back in this epoch, and is given again.
+    rewind: Option<i32>,
     /// Whose list of active partitions this one is in.
     pub(super) listed: Option<Option<NodeId>>,
+}
+
+/// Whether a partition is part of the transaction, by its serial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enlisted {
+    Asked(u64),
+    In(u64),
 }
 
 /// A batch with a number.
@@ -121,6 +132,8 @@ pub(super) struct Context<'a, T> {
     pub(super) events: &'a mut VecDeque<Event<T>>,
     pub(super) flushes: &'a mut Flushes,
     pub(super) spares: &'a Spares,
+    /// Of a transactional producer, while it has a transaction.
+    pub(super) scope: Option<Scope>,
 }
 
 impl<T: Clone> Partition<T> {
@@ -145,6 +158,8 @@ impl<T: Clone> Partition<T> {
             last_success: None,
             last_code: None,
             last_error: None,
+            enlisted: Enlisted::In(0),
+            rewind: None,
             listed: None,
         }
     }
@@ -192,10 +207,14 @@ impl<T: Clone> Partition<T> {
         now: Instant,
         settings: &ProduceSettings,
         identity: Identity,
+        scope: Option<Scope>,
         hurry: bool,
     ) -> Readiness {
         if self.is_idle() {
             return Readiness::Idle;
+        }
+        if settings.transactional && !scope.is_some_and(|scope| self.may_write_in(scope)) {
+            return Readiness::Blocked;
         }
         if self.leader.is_none() || self.retry_at.is_some_and(|at| at > now) || !self.may_send(now, settings) {
             return Readiness::Blocked;
@@ -252,10 +271,15 @@ impl<T: Clone> Partition<T> {
             let mut batch = self.take_unnumbered()?;
             let stamp = match cx.settings.acks {
                 Acks::LeaderOnly => None,
-                Acks::All => Some(self.stamp(identity)?),
+                Acks::All => {
+                    if cx.settings.transactional && self.producer != identity.known() {
+                        self.begin_epoch();
+                    }
+                    Some(self.stamp(identity)?)
+                }
             };
             let records = batch.record_count();
-            match batch.number(stamp) {
+            match batch.number(stamp, cx.settings.transactional) {
                 Ok(encoded) => {
                     let bytes = encoded.bytes().clone();
                     if let Some(stamp) = stamp {
@@ -312,6 +336,9 @@ impl<T: Clone> Partition<T> {
         match Verdict::of(answer.code) {
             Verdict::Written => self.on_written(cx, at, &answer),
             _ if self.window[at].batch.is_none() => self.drop_number(at),
+            verdict if cx.scope.is_some_and(|scope| self.ends_transaction(scope, at, verdict, &answer)) => {
+                self.fail_in_transaction(cx, at, answer);
+            }
             Verdict::Refused => self.on_refused(cx, at, answer),
             Verdict::TooLarge => self.on_too_large(cx, at, answer),
             // Without the log's start it cannot be told yet what was lost (KIP-360): ask again.
@@ -346,6 +373,9 @@ impl<T: Clone> Partition<T> {
             true => self.drop_number(at),
             false => self.try_again(cx, at, outcome),
         }
+        if cx.scope.is_some_and(|scope| scope.doomed) {
+            self.abandon(cx);
+        }
         self.gathered(cx);
     }
 
@@ -356,6 +386,9 @@ impl<T: Clone> Partition<T> {
         // An earlier one was refused and this one taken: the earlier one's number is behind the broker's count for good.
         if self.window.iter().take(at).any(|earlier| earlier.request.is_none()) {
             self.flow = Flow::Gathering { renumber: true };
+            if cx.scope.is_some() {
+                self.fail_before(cx, at);
+            }
         }
         if self.flow == Flow::Probing {
             self.flow = Flow::Flowing;
@@ -450,6 +483,7 @@ impl<T: Clone> Partition<T> {
     /// Removes a batch whose number will not be used: what is behind it needs another one.
     fn take_out(&mut self, at: usize) -> Option<(Batch<T>, bool)> {
         self.flow = Flow::Gathering { renumber: true };
+        self.rewind = self.earlier(self.rewind, self.window.get(at).and_then(Sent::number));
         let sent = self.window.remove(at)?;
         Some((sent.batch?, sent.doubt))
     }
@@ -479,6 +513,7 @@ impl<T: Clone> Partition<T> {
     /// Takes back every number given out. What may have been written keeps none: it fails, as that.
     fn renumber(&mut self, cx: &mut Context<'_, T>) {
         let numbered = cx.settings.acks == Acks::All;
+        let first = self.window.iter().find_map(Sent::number);
         let mut kept = VecDeque::with_capacity(self.window.len());
         for sent in std::mem::take(&mut self.window) {
             let Some(batch) = sent.batch else { continue };
@@ -493,8 +528,14 @@ impl<T: Clone> Partition<T> {
         while let Some(batch) = kept.pop_back() {
             self.returned.push_front(batch);
         }
-        self.next_sequence = 0;
         self.flow = Flow::Probing;
+        let rewind = self.rewind.take();
+        if cx.settings.transactional {
+            // Within a transaction the epoch stays (librdkafka#3575). Nothing behind these numbers is in the log.
+            self.next_sequence = self.earlier(rewind, first).unwrap_or(self.next_sequence);
+            return;
+        }
+        self.next_sequence = 0;
         self.producer = match self.producer {
             // A new epoch did not help: the broker has another idea of this id.
             Some(producer) if producer.epoch < i16::MAX && self.mismatches < 3 => {
@@ -506,6 +547,104 @@ impl<T: Clone> Partition<T> {
             }
             None => None,
         };
+    }
+
+    // ---- transactions
+
+    fn may_write_in(&self, scope: Scope) -> bool {
+        !scope.doomed && (scope.implicit || self.enlisted == Enlisted::In(scope.serial))
+    }
+
+    /// Whether it waits to become part of the transaction, and nobody was asked yet.
+    pub(super) fn poll_enlist(&mut self, scope: Scope) -> bool {
+        let serial = scope.serial;
+        let known = matches!(self.enlisted, Enlisted::Asked(of) | Enlisted::In(of) if of == serial);
+        let wants = !scope.implicit && !scope.doomed && !known && !self.is_idle();
+        if wants {
+            self.enlisted = Enlisted::Asked(serial);
+        }
+        wants
+    }
+
+    /// It is part of the transaction that it asked for.
+    pub(super) fn enlist(&mut self) {
+        if let Enlisted::Asked(serial) = self.enlisted {
+            self.enlisted = Enlisted::In(serial);
+        }
+    }
+
+    /// Numbers begin anew: the producer has a new epoch, and nothing is under way.
+    fn begin_epoch(&mut self) {
+        self.producer = None;
+        self.rewind = None;
+        (self.failures, self.mismatches) = (0, 0);
+        self.retry_at = None;
+        self.flow = Flow::Probing;
+    }
+
+    /// Whether the transaction cannot be committed after this answer. A batch that is only too large is split, one that
+    /// comes back because of another before it waits for that, and what may succeed is sent again.
+    fn ends_transaction(&self, scope: Scope, at: usize, verdict: Verdict, answer: &PartitionAnswer) -> bool {
+        let behind = at > 0 || matches!(self.flow, Flow::Gathering { .. });
+        match verdict {
+            Verdict::Written => false,
+            _ if scope.doomed => true,
+            // The leader has asked the coordinator (KIP-890).
+            Verdict::Again(_) => matches!(
+                answer.code,
+                ErrorCode::TRANSACTION_ABORTABLE
+                    | ErrorCode::INVALID_TXN_STATE
+                    | ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            ),
+            Verdict::TooLarge => self.window[at].doubt,
+            Verdict::OutOfSequence => !(behind && answer.code == ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER),
+            Verdict::Refused => true,
+        }
+    }
+
+    fn fail_in_transaction(&mut self, cx: &mut Context<'_, T>, at: usize, answer: PartitionAnswer) {
+        let Some((batch, doubt)) = self.take_out(at) else { return };
+        let told = answer.record_errors.into_iter().find_map(|error| error.message);
+        let kind = match cx.scope {
+            Some(Scope { doomed: true, .. }) => ProduceErrorKind::Aborted,
+            _ => ProduceErrorKind::Refused { code: answer.code, message: told.or(answer.message) },
+        };
+        let error = self.error(kind, outcome(doubt), None);
+        self.settle(cx, batch, Err(error));
+    }
+
+    /// Fails the batches before this place that came back: what was written behind them has taken their numbers.
+    fn fail_before(&mut self, cx: &mut Context<'_, T>, at: usize) {
+        for place in (0..at.min(self.window.len())).rev() {
+            if self.window[place].request.is_some() {
+                continue;
+            }
+            let Some(Sent { batch: Some(batch), doubt, .. }) = self.window.remove(place) else { continue };
+            let kind = ProduceErrorKind::Unresolved { code: self.last_code };
+            let error = self.error(kind, outcome(doubt), self.last_error.clone());
+            self.settle(cx, batch, Err(error));
+        }
+    }
+
+    /// Fails everything that is not on its way, which is all of a transaction that will be aborted. Answers that are still
+    /// to come are waited for.
+    pub(super) fn abandon(&mut self, cx: &mut Context<'_, T>) {
+        for sent in std::mem::take(&mut self.window) {
+            if sent.request.is_some() {
+                self.window.push_back(sent);
+            } else if let Some(batch) = sent.batch {
+                let error = self.error(ProduceErrorKind::Aborted, outcome(sent.doubt), self.last_error.clone());
+                self.settle(cx, batch, Err(error));
+            }
+        }
+        self.fail_unnumbered(cx, &ProduceErrorKind::Aborted);
+        self.retry_at = None;
+    }
+
+    /// Of two numbers the one that was given first.
+    fn earlier(&self, a: Option<i32>, b: Option<i32>) -> Option<i32> {
+        let back = |number: i32| self.next_sequence.wrapping_sub(number) & i32::MAX;
+        a.into_iter().chain(b).max_by_key(|number| back(*number))
     }
 
     // ---- the cluster changes
@@ -527,6 +666,9 @@ impl<T: Clone> Partition<T> {
         self.stale = leader.is_none().then(|| cx.now + REFRESH_AFTER);
         if topic_id.is_some() && self.topic_id.is_some() && topic_id != self.topic_id {
             // Another topic of the same name: another log, to which no earlier number means anything.
+            if cx.scope.is_some() {
+                self.abandon(cx);
+            }
             self.flow = Flow::Gathering { renumber: true };
             self.gathered(cx);
         }
@@ -666,6 +808,13 @@ impl<T: Clone> Partition<T> {
     fn error(&self, kind: ProduceErrorKind, outcome: WriteOutcome, source: Option<SharedError>) -> Arc<ProduceError> {
         let TopicPartition { topic, partition } = self.name.clone();
         Arc::new(ProduceError { topic, partition: Some(partition), outcome, kind, source })
+    }
+}
+
+impl<T: Clone> Sent<T> {
+    /// Its first record's number.
+    fn number(&self) -> Option<i32> {
+        Some(self.batch.as_ref()?.encoded()?.header().producer?.base_sequence)
     }
 }
 

@@ -25,6 +25,8 @@ pub(crate) struct ProduceSettings {
     pub(crate) retry_backoff_max: Duration,
     /// How batches are compressed.
     pub(crate) compression: Compression,
+    /// Whether every record belongs to a transaction: then numbers come from outside, and nothing leaves without one.
+    pub(crate) transactional: bool,
 }
 
 impl Default for ProduceSettings {
@@ -39,6 +41,7 @@ impl Default for ProduceSettings {
             retry_backoff: Duration::from_millis(100),
             retry_backoff_max: Duration::from_secs(1),
             compression: Compression::NONE,
+            transactional: false,
         }
     }
 }

@@ -73,6 +73,7 @@ fn outcome(code: ErrorCode) -> WriteOutcome {
         | ErrorCode::INVALID_REQUIRED_ACKS
         | ErrorCode::UNSUPPORTED_COMPRESSION_TYPE
         | ErrorCode::THROTTLING_QUOTA_EXCEEDED
+        | ErrorCode::CONCURRENT_TRANSACTIONS
         | ErrorCode::UNKNOWN_TOPIC_ID => WriteOutcome::NotWritten,
         _ => WriteOutcome::PossiblyWritten,
     }

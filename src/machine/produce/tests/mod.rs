@@ -3,6 +3,7 @@
 mod behaviour;
 mod broker;
 mod schedules;
+mod transactions;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -126,7 +127,7 @@ impl World {
         drop(buffer);
         self.reserved += bytes;
         if signal.is_some() {
-            self.produce.handle_signal(PartitionIndex(partition));
+            self.produce.handle_signal(self.now, PartitionIndex(partition));
         }
         self.next_record += 1;
         id
