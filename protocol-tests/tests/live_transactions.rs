@@ -224,9 +224,11 @@ async fn what_is_committed_is_read_and_what_is_aborted_or_dropped_is_not() {
         producer.close(10 * SECOND).await.unwrap();
         let last = settled_end(&client, &topic).await;
         assert_eq!(read(&client, &topic, IsolationLevel::ReadCommitted, last).await, expected, "{version}");
-        let args = ["consume", "--brokers", &broker.bootstrap, "--topic", &topic, "--idle", "3000"];
-        let group = unique("java");
-        let Some(mut java) = interop("java", &[&args[..], &["--group", &group]].concat()) else { continue };
+        let args = ["consume", "--brokers", &broker.bootstrap, "--topic", &topic, "--idle", "30000"];
+        let (group, max) = (unique("java"), expected.len().to_string());
+        let Some(mut java) = interop("java", &[&args[..], &["--group", &group, "--max", &max]].concat()) else {
+            continue;
+        };
         java.finish(60 * SECOND);
         let values: Vec<_> = java.of("record").map(|record| record["value"].as_str().unwrap().to_owned()).collect();
         assert_eq!(values, expected, "{version}: as Java reads it");
