@@ -598,7 +598,9 @@ impl Fetcher {
         // for the new leader to say (librdkafka#4433, #4261).
         let outdated = cursor.leader.is_some_and(|leader| leader.node != node || leader.epoch != asked.leader_epoch);
         match outcome {
-            PartitionOutcome::Diverged { .. } | PartitionOutcome::Refused(_) if outdated => true,
+            PartitionOutcome::Diverged { .. } | PartitionOutcome::Refused(_) | PartitionOutcome::Moved if outdated => {
+                true
+            }
             PartitionOutcome::Records { chunk, flaw, cut } => {
                 cursor.validate = outdated;
                 let came = chunk.is_some();
