@@ -200,7 +200,7 @@ async fn two_share_one_goes_without_a_word_and_one_comes(protocol: GroupProtocol
     let third = member(join(&client), seen.clone());
     produce(&client, &topic, RECORDS / 2, RECORDS).await;
     until(60 * SECOND, "all", || seen.lock().unwrap().numbers().len() == RECORDS).await;
-    let described = client.admin().describe_groups(&[group.clone()]).await;
+    let described = client.admin().describe_groups(std::slice::from_ref(&group)).await;
     let kind = &described[0].1.as_ref().unwrap().kind;
     assert_eq!(*kind == GroupKind::Consumer, protocol == GroupProtocol::Consumer, "{kind:?}");
     first.abort();
@@ -519,7 +519,7 @@ async fn auto_takes_the_coordinators_protocol_unless_the_group_has_classic_membe
     let auto = join(&used, GroupProtocol::Auto);
     let (classic, auto) = (member(classic, Shared::default()), member(auto, Shared::default()));
     let joined = || async {
-        let described = client.admin().describe_groups(&[used.clone()]).await;
+        let described = client.admin().describe_groups(std::slice::from_ref(&used)).await;
         described[0].1.as_ref().unwrap().members.len() == 2
     };
     let end = Instant::now() + 20 * SECOND;
