@@ -446,7 +446,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
     /// partitions wait for it, and nobody else is disturbed (static membership, KIP-345). Stopping does not give them away
     /// either. Default none.
     ///
-    /// Of two consumers with one name one ends: it stops with an error, and the harbor is [unwell](Harbor::health) from
+    /// Of two consumers with one name one ends: it stops with an error, and the harbor is [unwell](crate::harbor::Harbor::health) from
     /// then on. Close the old one before its successor starts.
     pub fn instance_id(mut self, name: impl Into<String>) -> Self {
         self.instance_id = Some(name.into());

@@ -21,7 +21,7 @@ pub enum GroupProtocol {
     Classic,
     /// The coordinator does, without stopping anybody for it (KIP-848; Kafka 4.0). A group of classic members that can is
     /// converted as soon as this member joins; brokers can forbid it (`group.consumer.migration.policy`), and then the
-    /// membership ends with [`GROUP_ID_NOT_FOUND`](crate::protocol::ErrorCode::GROUP_ID_NOT_FOUND).
+    /// membership ends with [`GROUP_ID_NOT_FOUND`](crate::protocol::error_code::ErrorCode::GROUP_ID_NOT_FOUND).
     Consumer,
     /// [`Consumer`](Self::Consumer), unless the broker does not have it, or the group has classic members and nobody has
     /// converted it yet. Decided when the membership begins. Needs the right to describe the group, which reading includes.
