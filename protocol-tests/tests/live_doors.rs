@@ -252,7 +252,7 @@ fn the_tool_enters_by_javas_files_and_by_flags_and_prints_no_secret() {
         ("sasl-oauthbearer", "SASL_PLAINTEXT"),
     ] {
         let path = format!("{}/client/{file}.properties", kafka.env["DIR"]);
-        let (status, text) = run_tool(&["--config", &path, "--bootstrap", at(listener), "topics", "list"], &[]);
+        let (status, text) = run_tool(&["--command-config", &path, "--bootstrap", at(listener), "topics", "list"], &[]);
         assert_eq!(status, 0, "{file}: {text}");
         assert!(!text.contains("alice-secret"), "{text}");
     }

@@ -60,7 +60,7 @@ impl ConnectArgs {
     fn bootstrap(&self, door: &Door) -> Result<String, Failure> {
         self.bootstrap.clone().or_else(|| door.bootstrap.clone()).ok_or_else(|| {
             Failure::usage(
-                "which cluster? give --bootstrap HOST:PORT, set KAFKA_BOOTSTRAP, or bootstrap.servers in --config",
+                "which cluster? give --bootstrap HOST:PORT, set KAFKA_BOOTSTRAP, or bootstrap.servers in --command-config",
             )
         })
     }

@@ -18,7 +18,7 @@ use crate::properties::{self, Jaas, Properties};
 #[command(next_help_heading = "Security")]
 pub(crate) struct DoorArgs {
     /// Java's client.properties: bootstrap.servers, client.id, security.protocol, sasl.*, ssl.* with PEM stores
-    #[arg(long, global = true, env = "KAFKA_CONFIG", value_name = "FILE")]
+    #[arg(long = "command-config", global = true, env = "KAFKA_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
     /// Speak TLS; the system's authorities are trusted unless --ca is given
     #[arg(long, global = true)]

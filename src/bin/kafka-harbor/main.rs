@@ -84,3 +84,16 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::DevBroker(args) => dev_broker::run(args, output).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Two arguments had one name, and the command that had both ended in a panic (seen in debug builds alone).
+    #[test]
+    fn no_two_arguments_of_a_command_have_one_name() {
+        Cli::command().debug_assert();
+    }
+}
