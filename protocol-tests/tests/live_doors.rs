@@ -263,7 +263,12 @@ fn the_tool_enters_by_javas_files_and_by_flags_and_prints_no_secret() {
     let right = [("KAFKA_PASSWORD", "alice-secret")];
     assert_eq!(listed("SASL_SSL", &[&tls_flags[..], &scram].concat(), &right).0, 0);
     assert_eq!(
-        listed("MTLS", &[&tls_flags[..], &["--cert", at("CLIENT_CERT"), "--key", at("CLIENT_KEY")]].concat(), &[]).0,
+        listed(
+            "MTLS",
+            &[&tls_flags[..], &["--client-cert", at("CLIENT_CERT"), "--client-key", at("CLIENT_KEY")]].concat(),
+            &[]
+        )
+        .0,
         0
     );
     let (status, text) = listed("SASL_PLAINTEXT", &scram, &[("KAFKA_PASSWORD", "wr0ng-secret")]);

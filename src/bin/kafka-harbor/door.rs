@@ -27,11 +27,11 @@ pub(crate) struct DoorArgs {
     #[arg(long, global = true, env = "KAFKA_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
     /// Present this certificate, PEM; implies --tls
-    #[arg(long, global = true, env = "KAFKA_CERT", value_name = "FILE")]
-    cert: Option<PathBuf>,
-    /// Its key, PEM; else it is in the file of --cert
-    #[arg(long, global = true, env = "KAFKA_KEY", value_name = "FILE")]
-    key: Option<PathBuf>,
+    #[arg(long, global = true, env = "KAFKA_CLIENT_CERT", value_name = "FILE")]
+    client_cert: Option<PathBuf>,
+    /// Its key, PEM; else it is in the file of --client-cert
+    #[arg(long, global = true, env = "KAFKA_CLIENT_KEY", value_name = "FILE")]
+    client_key: Option<PathBuf>,
     /// Take a certificate whatever name it is for: whoever has one of that authority can pose as a broker
     #[arg(long, global = true)]
     dangerous_without_host_names: bool,
@@ -95,7 +95,7 @@ impl DoorArgs {
             set("sasl.oauthbearer.token.endpoint.url", url.clone());
         }
         let had = Protocol::of(properties)?;
-        let tls = had.tls || self.tls || self.ca.is_some() || self.cert.is_some() || self.key.is_some();
+        let tls = had.tls || self.tls || self.ca.is_some() || self.client_cert.is_some() || self.client_key.is_some();
         let name = match (tls, had.sasl || self.sasl.is_some()) {
             (false, false) => "PLAINTEXT",
             (false, true) => "SASL_PLAINTEXT",
@@ -130,11 +130,11 @@ impl DoorArgs {
     }
 
     fn identity(&self, builder: TlsBuilder, properties: &Properties) -> Result<TlsBuilder, Failure> {
-        if let Some(cert) = &self.cert {
-            return Ok(builder.identity_files(cert, self.key.as_ref().unwrap_or(cert)));
+        if let Some(cert) = &self.client_cert {
+            return Ok(builder.identity_files(cert, self.client_key.as_ref().unwrap_or(cert)));
         }
-        if self.key.is_some() {
-            return Err(Failure::usage("--key without --cert: which certificate is it the key of?"));
+        if self.client_key.is_some() {
+            return Err(Failure::usage("--client-key without --client-cert: which certificate is it the key of?"));
         }
         match (properties.get("ssl.keystore.certificate.chain"), properties.get("ssl.keystore.key")) {
             (Some(chain), Some(key)) => Ok(builder.identity_pem(properties::pem(chain), properties::pem(key))),

@@ -87,13 +87,27 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use clap::{Args as _, CommandFactory as _};
 
     use super::*;
 
-    /// Two arguments had one name, and the command that had both ended in a panic (seen in debug builds alone).
+    /// Two arguments had one name, and the commands that had both ended in a panic.
     #[test]
     fn no_two_arguments_of_a_command_have_one_name() {
-        Cli::command().debug_assert();
+        let mut cli = Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        let everywhere = ConnectArgs::augment_args(clap::Command::new("everywhere"));
+        let global: Vec<_> = everywhere.get_arguments().map(|argument| argument.get_id().clone()).collect();
+        for command in commands(&cli) {
+            for argument in command.get_arguments().filter(|argument| !argument.is_global_set()) {
+                assert!(!global.contains(argument.get_id()), "{} of {}", argument.get_id(), command.get_name());
+            }
+        }
+    }
+
+    fn commands(command: &clap::Command) -> Vec<&clap::Command> {
+        let below = command.get_subcommands().flat_map(commands);
+        std::iter::once(command).chain(below).collect()
     }
 }
