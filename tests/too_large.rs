@@ -11,7 +11,7 @@ use kafka_harbor::adapter::memory::{Call, MemoryBroker, StoredRecord};
 use kafka_harbor::harbor::Failure;
 use kafka_harbor::observe::StopReason;
 use kafka_harbor::record::Record;
-use support::{GROUP, Port, fails, settle, until, within};
+use support::{GROUP, Port, fails, settle, start, until, within};
 
 /// What each topic of the long ladder takes, in bytes.
 const LIMIT: usize = 100 * 1_024;
@@ -46,15 +46,8 @@ async fn a_hundred_hops_with_long_errors_end_in_the_dead_letters() {
         broker.create_topic_with(name, 1, [("max.message.bytes", "102400")]).unwrap();
     }
     let port = Port::on(broker);
-    let consumer = port
-        .harbor
-        .consumer(GROUP)
-        .from_beginning(true)
-        .retry_levels(vec!["1ms"; 99])
-        .subscribe("orders", async |_: String| Err::<(), _>(Failure::new("no stock ".repeat(7_300))))
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let failing = async |_: String| Err::<(), _>(Failure::new("no stock ".repeat(7_300)));
+    start(port.consumer().retry_levels(vec!["1ms"; 99]).subscribe("orders", failing)).await;
     // With all that a hop writes the one fits, the other does not.
     let small = "tea".to_owned();
     let large = "t".repeat(LIMIT - 500);
@@ -88,15 +81,8 @@ async fn a_hundred_hops_with_long_errors_end_in_the_dead_letters() {
 #[tokio::test(start_paused = true)]
 async fn what_no_retry_topic_takes_goes_to_the_dead_letters() {
     let port = port(&[("orders", "1000000"), ("orders-retry-1", "1000"), ("orders-dlq", "1000000")]);
-    let consumer = port
-        .harbor
-        .consumer(GROUP)
-        .from_beginning(true)
-        .retry_levels(["1s"])
-        .subscribe("orders", async |_: String| fails())
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let failing = port.consumer().retry_levels(["1s"]).subscribe("orders", async |_: String| fails());
+    start(failing).await;
     port.publish("orders", &[&"t".repeat(2_000), "tea"]).await;
     port.drained(&["orders", "orders-retry-1"]).await;
 
@@ -126,15 +112,8 @@ async fn what_no_retry_topic_takes_goes_to_the_dead_letters() {
 #[tokio::test(start_paused = true)]
 async fn what_nothing_takes_stays_where_it_is_and_stops_the_consumer_once() {
     let port = port(&[("orders", "1000000"), ("orders-retry-1", "1000"), ("orders-dlq", "1000")]);
-    let consumer = port
-        .harbor
-        .consumer(GROUP)
-        .from_beginning(true)
-        .retry_levels(["1s"])
-        .subscribe("orders", async |_: String| fails())
-        .build()
-        .unwrap();
-    consumer.start().await.unwrap();
+    let failing = port.consumer().retry_levels(["1s"]).subscribe("orders", async |_: String| fails());
+    let consumer = start(failing).await;
     port.publish("orders", &[&"t".repeat(2_000)]).await;
     assert_eq!(within("stopping", consumer.stopped()).await, Some(StopReason::Crash));
     assert_eq!(port.committed("orders"), None);
