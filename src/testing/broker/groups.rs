@@ -47,6 +47,27 @@ pub(super) struct Committed {
     pub(super) metadata: String,
 }
 
+impl Committed {
+    /// What is asked to be committed, in a transaction or not, if it may be: offset and leader epoch, and what is kept beside.
+    pub(super) fn take(
+        core: &Core,
+        call: &Call,
+        partition: &TopicPartition,
+        (offset, leader_epoch): (i64, i32),
+        metadata: Option<&str>,
+    ) -> Result<Self, ErrorCode> {
+        if let Some(code) = call.failure_of(&partition.topic, partition.partition) {
+            return Err(code);
+        }
+        core.topics.partition(&partition.topic, partition.partition)?;
+        let metadata = metadata.unwrap_or_default().to_owned();
+        if metadata.len() > core.settings.max_offset_metadata_bytes {
+            return Err(ErrorCode::OFFSET_METADATA_TOO_LARGE);
+        }
+        Ok(Self { offset, leader_epoch, metadata })
+    }
+}
+
 impl Group {
     /// `classic` or whatever else there is.
     pub(super) fn type_name(&self) -> &'static str {

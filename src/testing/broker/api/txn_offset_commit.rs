@@ -83,15 +83,8 @@ fn hold(
     partition: TopicPartition,
     asked: TxnOffsetCommitRequestPartition,
 ) -> Result<(), ErrorCode> {
-    if let Some(code) = call.failure_of(&partition.topic, partition.partition) {
-        return Err(code);
-    }
-    core.topics.partition(&partition.topic, partition.partition)?;
-    let metadata = asked.committed_metadata.as_deref().unwrap_or_default().to_owned();
-    if metadata.len() > core.settings.max_offset_metadata_bytes {
-        return Err(ErrorCode::OFFSET_METADATA_TOO_LARGE);
-    }
-    let committed = Committed { offset: asked.committed_offset, leader_epoch: asked.committed_leader_epoch, metadata };
+    let (at, metadata) = ((asked.committed_offset, asked.committed_leader_epoch), asked.committed_metadata.as_deref());
+    let committed = Committed::take(core, call, &partition, at, metadata)?;
     let group = core.groups.get_mut(group).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)?;
     group.pending.insert(producer_id, partition, committed);
     Ok(())
