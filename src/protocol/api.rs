@@ -126,8 +126,9 @@ macro_rules! each_api {
             ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
             ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
             ShareGroupHeartbeat: ShareGroupHeartbeatRequest,
-            ShareFetch: ShareFetchRequest,
-            ShareAcknowledge: ShareAcknowledgeRequest,
+            ShareGroupDescribe: ShareGroupDescribeRequest,
+            ShareFetch: crate::protocol::share::ShareFetch,
+            ShareAcknowledge: crate::protocol::share::ShareAcknowledge,
         }
     };
 }
@@ -135,7 +136,8 @@ macro_rules! each_api {
 pub(crate) use each_api;
 
 /// Every API that the client uses, by key. The ranges are those of the request structs, Kafka 4.1's; none is lowered.
-/// (Of `OffsetCommit` and `OffsetFetch` the structs know version 9, so offsets go by topic name.)
+/// (Of `OffsetCommit` and `OffsetFetch` the structs know version 9, so offsets go by topic name.) `ShareFetch` and
+/// `ShareAcknowledge` have structs of their own, Kafka 4.2's.
 pub(crate) const KNOWN_APIS: &[KnownApi] = each_api!(known_apis);
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod murmur2;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod shape;
+pub(crate) mod share;
 pub mod subscription;
 pub(crate) mod throttle;
 pub mod versions;

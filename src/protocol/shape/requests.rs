@@ -44,8 +44,9 @@ pub(super) static REQUESTS: &[Message] = &[
     Message { api: 68, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_HEARTBEAT_REQUEST },
     Message { api: 69, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_DESCRIBE_REQUEST },
     Message { api: 76, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_HEARTBEAT_REQUEST },
-    Message { api: 78, min: 1, max: 1, flexible: 0, body: &SHARE_FETCH_REQUEST },
-    Message { api: 79, min: 1, max: 1, flexible: 0, body: &SHARE_ACKNOWLEDGE_REQUEST },
+    Message { api: 77, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_DESCRIBE_REQUEST },
+    Message { api: 78, min: 1, max: 2, flexible: 0, body: &SHARE_FETCH_REQUEST },
+    Message { api: 79, min: 1, max: 2, flexible: 0, body: &SHARE_ACKNOWLEDGE_REQUEST },
 ];
 
 static PRODUCE_REQUEST: Struct = Struct {
@@ -570,6 +571,11 @@ static SHARE_GROUP_HEARTBEAT_REQUEST: Struct = Struct {
     ],
 };
 
+static SHARE_GROUP_DESCRIBE_REQUEST: Struct = Struct {
+    memory: 57,
+    fields: &[f("GroupIds", 0, NEWEST, Array(&Text)), f("IncludeAuthorizedOperations", 0, NEWEST, Fixed(1))],
+};
+
 static SHARE_FETCH_REQUEST: Struct = Struct {
     memory: 170,
     fields: &[
@@ -581,6 +587,8 @@ static SHARE_FETCH_REQUEST: Struct = Struct {
         f("MaxBytes", 0, NEWEST, Fixed(4)),
         f("MaxRecords", 1, NEWEST, Fixed(4)),
         f("BatchSize", 1, NEWEST, Fixed(4)),
+        f("ShareAcquireMode", 2, NEWEST, Fixed(1)),
+        f("IsRenewAck", 2, NEWEST, Fixed(1)),
         f("Topics", 0, NEWEST, Array(&Nested(&SHARE_FETCH_REQUEST_FETCH_TOPIC))),
         f("ForgottenTopicsData", 0, NEWEST, Array(&Nested(&SHARE_FETCH_REQUEST_FORGOTTEN_TOPIC))),
     ],
@@ -616,6 +624,7 @@ static SHARE_ACKNOWLEDGE_REQUEST: Struct = Struct {
         f("GroupId", 0, NEWEST, Text).null(0, NEWEST),
         f("MemberId", 0, NEWEST, Text).null(0, NEWEST),
         f("ShareSessionEpoch", 0, NEWEST, Fixed(4)),
+        f("IsRenewAck", 2, NEWEST, Fixed(1)),
         f("Topics", 0, NEWEST, Array(&Nested(&SHARE_ACKNOWLEDGE_REQUEST_ACKNOWLEDGE_TOPIC))),
     ],
 };

@@ -44,8 +44,9 @@ pub(super) static RESPONSES: &[Message] = &[
     Message { api: 68, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_HEARTBEAT_RESPONSE },
     Message { api: 69, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_DESCRIBE_RESPONSE },
     Message { api: 76, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_HEARTBEAT_RESPONSE },
-    Message { api: 78, min: 1, max: 1, flexible: 0, body: &SHARE_FETCH_RESPONSE },
-    Message { api: 79, min: 1, max: 1, flexible: 0, body: &SHARE_ACKNOWLEDGE_RESPONSE },
+    Message { api: 77, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_DESCRIBE_RESPONSE },
+    Message { api: 78, min: 1, max: 2, flexible: 0, body: &SHARE_FETCH_RESPONSE },
+    Message { api: 79, min: 1, max: 2, flexible: 0, body: &SHARE_ACKNOWLEDGE_RESPONSE },
 ];
 
 static PRODUCE_RESPONSE: Struct = Struct {
@@ -853,6 +854,52 @@ static SHARE_GROUP_HEARTBEAT_RESPONSE_ASSIGNMENT: Struct = Struct {
 static SHARE_GROUP_HEARTBEAT_RESPONSE_TOPIC_PARTITIONS: Struct =
     Struct { memory: 72, fields: &[f("TopicId", 0, NEWEST, Fixed(16)), f("Partitions", 0, NEWEST, Array(&Fixed(4)))] };
 
+static SHARE_GROUP_DESCRIBE_RESPONSE: Struct = Struct {
+    memory: 60,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("Groups", 0, NEWEST, Array(&Nested(&SHARE_GROUP_DESCRIBE_RESPONSE_DESCRIBED_GROUP))),
+    ],
+};
+static SHARE_GROUP_DESCRIBE_RESPONSE_DESCRIBED_GROUP: Struct = Struct {
+    memory: 198,
+    fields: &[
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("GroupId", 0, NEWEST, Text),
+        f("GroupState", 0, NEWEST, Text),
+        f("GroupEpoch", 0, NEWEST, Fixed(4)),
+        f("AssignmentEpoch", 0, NEWEST, Fixed(4)),
+        f("AssignorName", 0, NEWEST, Text),
+        f("Members", 0, NEWEST, Array(&Nested(&SHARE_GROUP_DESCRIBE_RESPONSE_MEMBER))),
+        f("AuthorizedOperations", 0, NEWEST, Fixed(4)),
+    ],
+};
+static SHARE_GROUP_DESCRIBE_RESPONSE_MEMBER: Struct = Struct {
+    memory: 252,
+    fields: &[
+        f("MemberId", 0, NEWEST, Text),
+        f("RackId", 0, NEWEST, Text).null(0, NEWEST),
+        f("MemberEpoch", 0, NEWEST, Fixed(4)),
+        f("ClientId", 0, NEWEST, Text),
+        f("ClientHost", 0, NEWEST, Text),
+        f("SubscribedTopicNames", 0, NEWEST, Array(&Text)),
+        f("Assignment", 0, NEWEST, Nested(&SHARE_GROUP_DESCRIBE_RESPONSE_ASSIGNMENT)),
+    ],
+};
+static SHARE_GROUP_DESCRIBE_RESPONSE_ASSIGNMENT: Struct = Struct {
+    memory: 56,
+    fields: &[f("TopicPartitions", 0, NEWEST, Array(&Nested(&SHARE_GROUP_DESCRIBE_RESPONSE_TOPIC_PARTITIONS)))],
+};
+static SHARE_GROUP_DESCRIBE_RESPONSE_TOPIC_PARTITIONS: Struct = Struct {
+    memory: 104,
+    fields: &[
+        f("TopicId", 0, NEWEST, Fixed(16)),
+        f("TopicName", 0, NEWEST, Text),
+        f("Partitions", 0, NEWEST, Array(&Fixed(4))),
+    ],
+};
+
 static SHARE_FETCH_RESPONSE: Struct = Struct {
     memory: 122,
     fields: &[
@@ -910,6 +957,7 @@ static SHARE_ACKNOWLEDGE_RESPONSE: Struct = Struct {
         f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
         f("ErrorCode", 0, NEWEST, Fixed(2)),
         f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("AcquisitionLockTimeoutMs", 2, NEWEST, Fixed(4)),
         f("Responses", 0, NEWEST, Array(&Nested(&SHARE_ACKNOWLEDGE_RESPONSE_SHARE_ACKNOWLEDGE_TOPIC_RESPONSE))),
         f("NodeEndpoints", 0, NEWEST, Array(&Nested(&SHARE_ACKNOWLEDGE_RESPONSE_NODE_ENDPOINT))),
     ],
