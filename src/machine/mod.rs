@@ -12,4 +12,5 @@ pub(crate) mod group;
 pub(crate) mod metadata;
 pub(crate) mod produce;
 pub(crate) mod sasl;
+pub(crate) mod share;
 pub(crate) mod transaction;
