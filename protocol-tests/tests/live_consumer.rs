@@ -14,6 +14,9 @@ use kafka_harbor::record::{NewTopic, Offset, Record, RecordRef, Topic, TopicPart
 use protocol_tests::{Cluster, kafka, kafka_with, unique};
 use tokio::task::JoinHandle;
 
+#[path = "live_consumer/share.rs"]
+mod share;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn client(broker: &Cluster) -> Client {

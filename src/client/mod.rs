@@ -18,6 +18,7 @@ mod partitioner;
 mod producer;
 #[cfg(feature = "sasl")]
 mod secret;
+mod share;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
@@ -48,6 +49,11 @@ pub use self::login::{BearerToken, Fetching, InvalidToken, Login, TokenSource};
 pub use self::login::{OidcTokens, OidcTokensBuilder};
 pub use self::partitioner::{Choice, KeyHash, Partitioner};
 pub use self::producer::{BatchError, Delivery, Producer, ProducerBuilder, RecordMetadata, Unfinished};
+pub use self::share::{
+    AcknowledgeCause, AcknowledgeError, AcknowledgeFailed, AcknowledgeType, Acknowledged, Acknowledgement, AcquireMode,
+    AcquiredRange, AcquisitionLock, ShareBatch, ShareConsumer, ShareConsumerBuilder, ShareError, ShareEvent,
+    ShareHandle, ShareRecord, ShareRecords,
+};
 #[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsBuilder};
 pub use self::transaction::{Transaction, TransactionalBuilder, TransactionalProducer};
@@ -90,6 +96,11 @@ impl Client {
     /// Options of a member of this group. It reads nothing before it is built.
     pub fn consumer(&self, group: impl Into<String>) -> ConsumerBuilder {
         ConsumerBuilder::new(self.cluster.clone(), group)
+    }
+
+    /// Options of a member of this share group, whose members share partitions and acknowledge each record (KIP-932).
+    pub fn share_consumer(&self, group: impl Into<String>) -> ShareConsumerBuilder {
+        ShareConsumerBuilder::new(self.cluster.clone(), group)
     }
 
     pub(crate) fn cluster(&self) -> &Cluster {
