@@ -28,9 +28,10 @@ fn is_kept_by_client(api: ApiKey, version: i16) -> bool {
 
 /// By API, the first version of brokers that answer before they throttle.
 ///
-/// From `shouldClientThrottle` of Kafka's response classes. OffsetForLeaderEpoch, DescribeCluster and the consumer and
-/// share group APIs have none there, although their throttle time is younger than KIP-219: Java sends on, into a socket that the
-/// broker does not read. Here they count with the rest. The SASL APIs are never throttled.
+/// From `shouldClientThrottle` of Kafka's response classes. OffsetForLeaderEpoch, DescribeCluster, elections, reassignments, the
+/// descriptions of producers and transactions, telemetry, and the consumer and share group APIs have none there, although their throttle
+/// time is younger than KIP-219: Java sends on, into a socket that the broker does not read. Here they count with the rest. The
+/// SASL APIs are never throttled.
 const FIRST_KEPT_BY_CLIENT: &[(i16, i16)] = &[
     (0, 6),  // Produce
     (1, 8),  // Fetch
@@ -55,15 +56,28 @@ const FIRST_KEPT_BY_CLIENT: &[(i16, i16)] = &[
     (25, 1), // AddOffsetsToTxn
     (26, 1), // EndTxn
     (28, 1), // TxnOffsetCommit
+    (29, 1), // DescribeAcls
+    (30, 1), // CreateAcls
+    (31, 1), // DeleteAcls
     (32, 2), // DescribeConfigs
+    (35, 1), // DescribeLogDirs
     (37, 1), // CreatePartitions
     (42, 1), // DeleteGroups
+    (43, 0), // ElectLeaders
     (44, 0), // IncrementalAlterConfigs
+    (45, 0), // AlterPartitionReassignments
+    (46, 0), // ListPartitionReassignments
     (47, 0), // OffsetDelete
     (60, 0), // DescribeCluster
+    (61, 0), // DescribeProducers
+    (65, 0), // DescribeTransactions
+    (66, 0), // ListTransactions
     (68, 0), // ConsumerGroupHeartbeat
     (69, 0), // ConsumerGroupDescribe
+    (71, 0), // GetTelemetrySubscriptions
+    (72, 0), // PushTelemetry
     (76, 0), // ShareGroupHeartbeat
+    (77, 0), // ShareGroupDescribe
     (78, 0), // ShareFetch
     (79, 0), // ShareAcknowledge
 ];

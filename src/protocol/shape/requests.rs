@@ -34,15 +34,27 @@ pub(super) static REQUESTS: &[Message] = &[
     Message { api: 25, min: 0, max: 4, flexible: 3, body: &ADD_OFFSETS_TO_TXN_REQUEST },
     Message { api: 26, min: 0, max: 5, flexible: 3, body: &END_TXN_REQUEST },
     Message { api: 28, min: 0, max: 5, flexible: 3, body: &TXN_OFFSET_COMMIT_REQUEST },
+    Message { api: 29, min: 1, max: 3, flexible: 2, body: &DESCRIBE_ACLS_REQUEST },
+    Message { api: 30, min: 1, max: 3, flexible: 2, body: &CREATE_ACLS_REQUEST },
+    Message { api: 31, min: 1, max: 3, flexible: 2, body: &DELETE_ACLS_REQUEST },
     Message { api: 32, min: 1, max: 4, flexible: 4, body: &DESCRIBE_CONFIGS_REQUEST },
+    Message { api: 35, min: 1, max: 4, flexible: 2, body: &DESCRIBE_LOG_DIRS_REQUEST },
     Message { api: 36, min: 0, max: 2, flexible: 2, body: &SASL_AUTHENTICATE_REQUEST },
     Message { api: 37, min: 0, max: 3, flexible: 2, body: &CREATE_PARTITIONS_REQUEST },
     Message { api: 42, min: 0, max: 2, flexible: 2, body: &DELETE_GROUPS_REQUEST },
+    Message { api: 43, min: 0, max: 2, flexible: 2, body: &ELECT_LEADERS_REQUEST },
     Message { api: 44, min: 0, max: 1, flexible: 1, body: &INCREMENTAL_ALTER_CONFIGS_REQUEST },
+    Message { api: 45, min: 0, max: 1, flexible: 0, body: &ALTER_PARTITION_REASSIGNMENTS_REQUEST },
+    Message { api: 46, min: 0, max: 0, flexible: 0, body: &LIST_PARTITION_REASSIGNMENTS_REQUEST },
     Message { api: 47, min: 0, max: 0, flexible: NEWEST, body: &OFFSET_DELETE_REQUEST },
     Message { api: 60, min: 0, max: 2, flexible: 0, body: &DESCRIBE_CLUSTER_REQUEST },
+    Message { api: 61, min: 0, max: 0, flexible: 0, body: &DESCRIBE_PRODUCERS_REQUEST },
+    Message { api: 65, min: 0, max: 0, flexible: 0, body: &DESCRIBE_TRANSACTIONS_REQUEST },
+    Message { api: 66, min: 0, max: 2, flexible: 0, body: &LIST_TRANSACTIONS_REQUEST },
     Message { api: 68, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_HEARTBEAT_REQUEST },
     Message { api: 69, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_DESCRIBE_REQUEST },
+    Message { api: 71, min: 0, max: 0, flexible: 0, body: &GET_TELEMETRY_SUBSCRIPTIONS_REQUEST },
+    Message { api: 72, min: 0, max: 0, flexible: 0, body: &PUSH_TELEMETRY_REQUEST },
     Message { api: 76, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_HEARTBEAT_REQUEST },
     Message { api: 77, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_DESCRIBE_REQUEST },
     Message { api: 78, min: 1, max: 2, flexible: 0, body: &SHARE_FETCH_REQUEST },
@@ -445,6 +457,49 @@ static TXN_OFFSET_COMMIT_REQUEST_TXN_OFFSET_COMMIT_REQUEST_PARTITION: Struct = S
     ],
 };
 
+static DESCRIBE_ACLS_REQUEST: Struct = Struct {
+    memory: 132,
+    fields: &[
+        f("ResourceTypeFilter", 0, NEWEST, Fixed(1)),
+        f("ResourceNameFilter", 0, NEWEST, Text).null(0, NEWEST),
+        f("PatternTypeFilter", 1, NEWEST, Fixed(1)),
+        f("PrincipalFilter", 0, NEWEST, Text).null(0, NEWEST),
+        f("HostFilter", 0, NEWEST, Text).null(0, NEWEST),
+        f("Operation", 0, NEWEST, Fixed(1)),
+        f("PermissionType", 0, NEWEST, Fixed(1)),
+    ],
+};
+
+static CREATE_ACLS_REQUEST: Struct =
+    Struct { memory: 56, fields: &[f("Creations", 0, NEWEST, Array(&Nested(&CREATE_ACLS_REQUEST_ACL_CREATION)))] };
+static CREATE_ACLS_REQUEST_ACL_CREATION: Struct = Struct {
+    memory: 132,
+    fields: &[
+        f("ResourceType", 0, NEWEST, Fixed(1)),
+        f("ResourceName", 0, NEWEST, Text),
+        f("ResourcePatternType", 1, NEWEST, Fixed(1)),
+        f("Principal", 0, NEWEST, Text),
+        f("Host", 0, NEWEST, Text),
+        f("Operation", 0, NEWEST, Fixed(1)),
+        f("PermissionType", 0, NEWEST, Fixed(1)),
+    ],
+};
+
+static DELETE_ACLS_REQUEST: Struct =
+    Struct { memory: 56, fields: &[f("Filters", 0, NEWEST, Array(&Nested(&DELETE_ACLS_REQUEST_DELETE_ACLS_FILTER)))] };
+static DELETE_ACLS_REQUEST_DELETE_ACLS_FILTER: Struct = Struct {
+    memory: 132,
+    fields: &[
+        f("ResourceTypeFilter", 0, NEWEST, Fixed(1)),
+        f("ResourceNameFilter", 0, NEWEST, Text).null(0, NEWEST),
+        f("PatternTypeFilter", 1, NEWEST, Fixed(1)),
+        f("PrincipalFilter", 0, NEWEST, Text).null(0, NEWEST),
+        f("HostFilter", 0, NEWEST, Text).null(0, NEWEST),
+        f("Operation", 0, NEWEST, Fixed(1)),
+        f("PermissionType", 0, NEWEST, Fixed(1)),
+    ],
+};
+
 static DESCRIBE_CONFIGS_REQUEST: Struct = Struct {
     memory: 58,
     fields: &[
@@ -461,6 +516,15 @@ static DESCRIBE_CONFIGS_REQUEST_DESCRIBE_CONFIGS_RESOURCE: Struct = Struct {
         f("ConfigurationKeys", 0, NEWEST, Array(&Text)).null(0, NEWEST),
     ],
 };
+
+static DESCRIBE_LOG_DIRS_REQUEST: Struct = Struct {
+    memory: 56,
+    fields: &[
+        f("Topics", 0, NEWEST, Array(&Nested(&DESCRIBE_LOG_DIRS_REQUEST_DESCRIBABLE_LOG_DIR_TOPIC))).null(0, NEWEST)
+    ],
+};
+static DESCRIBE_LOG_DIRS_REQUEST_DESCRIBABLE_LOG_DIR_TOPIC: Struct =
+    Struct { memory: 88, fields: &[f("Topic", 0, NEWEST, Text), f("Partitions", 0, NEWEST, Array(&Fixed(4)))] };
 
 static SASL_AUTHENTICATE_REQUEST: Struct = Struct { memory: 64, fields: &[f("AuthBytes", 0, NEWEST, Bytes)] };
 
@@ -486,6 +550,17 @@ static CREATE_PARTITIONS_REQUEST_CREATE_PARTITIONS_ASSIGNMENT: Struct =
 
 static DELETE_GROUPS_REQUEST: Struct = Struct { memory: 56, fields: &[f("GroupsNames", 0, NEWEST, Array(&Text))] };
 
+static ELECT_LEADERS_REQUEST: Struct = Struct {
+    memory: 61,
+    fields: &[
+        f("ElectionType", 1, NEWEST, Fixed(1)),
+        f("TopicPartitions", 0, NEWEST, Array(&Nested(&ELECT_LEADERS_REQUEST_TOPIC_PARTITIONS))).null(0, NEWEST),
+        f("TimeoutMs", 0, NEWEST, Fixed(4)),
+    ],
+};
+static ELECT_LEADERS_REQUEST_TOPIC_PARTITIONS: Struct =
+    Struct { memory: 88, fields: &[f("Topic", 0, NEWEST, Text), f("Partitions", 0, NEWEST, Array(&Fixed(4)))] };
+
 static INCREMENTAL_ALTER_CONFIGS_REQUEST: Struct = Struct {
     memory: 57,
     fields: &[
@@ -509,6 +584,42 @@ static INCREMENTAL_ALTER_CONFIGS_REQUEST_ALTERABLE_CONFIG: Struct = Struct {
         f("Value", 0, NEWEST, Text).null(0, NEWEST),
     ],
 };
+
+static ALTER_PARTITION_REASSIGNMENTS_REQUEST: Struct = Struct {
+    memory: 61,
+    fields: &[
+        f("TimeoutMs", 0, NEWEST, Fixed(4)),
+        f("AllowReplicationFactorChange", 1, NEWEST, Fixed(1)),
+        f("Topics", 0, NEWEST, Array(&Nested(&ALTER_PARTITION_REASSIGNMENTS_REQUEST_REASSIGNABLE_TOPIC))),
+    ],
+};
+static ALTER_PARTITION_REASSIGNMENTS_REQUEST_REASSIGNABLE_TOPIC: Struct = Struct {
+    memory: 88,
+    fields: &[
+        f("Name", 0, NEWEST, Text),
+        f("Partitions", 0, NEWEST, Array(&Nested(&ALTER_PARTITION_REASSIGNMENTS_REQUEST_REASSIGNABLE_PARTITION))),
+    ],
+};
+static ALTER_PARTITION_REASSIGNMENTS_REQUEST_REASSIGNABLE_PARTITION: Struct = Struct {
+    memory: 60,
+    fields: &[f("PartitionIndex", 0, NEWEST, Fixed(4)), f("Replicas", 0, NEWEST, Array(&Fixed(4))).null(0, NEWEST)],
+};
+
+static LIST_PARTITION_REASSIGNMENTS_REQUEST: Struct = Struct {
+    memory: 60,
+    fields: &[
+        f("TimeoutMs", 0, NEWEST, Fixed(4)),
+        f(
+            "Topics",
+            0,
+            NEWEST,
+            Array(&Nested(&LIST_PARTITION_REASSIGNMENTS_REQUEST_LIST_PARTITION_REASSIGNMENTS_TOPICS)),
+        )
+        .null(0, NEWEST),
+    ],
+};
+static LIST_PARTITION_REASSIGNMENTS_REQUEST_LIST_PARTITION_REASSIGNMENTS_TOPICS: Struct =
+    Struct { memory: 88, fields: &[f("Name", 0, NEWEST, Text), f("PartitionIndexes", 0, NEWEST, Array(&Fixed(4)))] };
 
 static OFFSET_DELETE_REQUEST: Struct = Struct {
     memory: 88,
@@ -536,6 +647,24 @@ static DESCRIBE_CLUSTER_REQUEST: Struct = Struct {
     ],
 };
 
+static DESCRIBE_PRODUCERS_REQUEST: Struct =
+    Struct { memory: 56, fields: &[f("Topics", 0, NEWEST, Array(&Nested(&DESCRIBE_PRODUCERS_REQUEST_TOPIC_REQUEST)))] };
+static DESCRIBE_PRODUCERS_REQUEST_TOPIC_REQUEST: Struct =
+    Struct { memory: 88, fields: &[f("Name", 0, NEWEST, Text), f("PartitionIndexes", 0, NEWEST, Array(&Fixed(4)))] };
+
+static DESCRIBE_TRANSACTIONS_REQUEST: Struct =
+    Struct { memory: 56, fields: &[f("TransactionalIds", 0, NEWEST, Array(&Text))] };
+
+static LIST_TRANSACTIONS_REQUEST: Struct = Struct {
+    memory: 120,
+    fields: &[
+        f("StateFilters", 0, NEWEST, Array(&Text)),
+        f("ProducerIdFilters", 0, NEWEST, Array(&Fixed(8))),
+        f("DurationFilter", 1, NEWEST, Fixed(8)),
+        f("TransactionalIdPattern", 2, NEWEST, Text).null(2, NEWEST),
+    ],
+};
+
 static CONSUMER_GROUP_HEARTBEAT_REQUEST: Struct = Struct {
     memory: 280,
     fields: &[
@@ -558,6 +687,20 @@ static CONSUMER_GROUP_HEARTBEAT_REQUEST_TOPIC_PARTITIONS: Struct =
 static CONSUMER_GROUP_DESCRIBE_REQUEST: Struct = Struct {
     memory: 57,
     fields: &[f("GroupIds", 0, NEWEST, Array(&Text)), f("IncludeAuthorizedOperations", 0, NEWEST, Fixed(1))],
+};
+
+static GET_TELEMETRY_SUBSCRIPTIONS_REQUEST: Struct =
+    Struct { memory: 48, fields: &[f("ClientInstanceId", 0, NEWEST, Fixed(16))] };
+
+static PUSH_TELEMETRY_REQUEST: Struct = Struct {
+    memory: 86,
+    fields: &[
+        f("ClientInstanceId", 0, NEWEST, Fixed(16)),
+        f("SubscriptionId", 0, NEWEST, Fixed(4)),
+        f("Terminating", 0, NEWEST, Fixed(1)),
+        f("CompressionType", 0, NEWEST, Fixed(1)),
+        f("Metrics", 0, NEWEST, Bytes),
+    ],
 };
 
 static SHARE_GROUP_HEARTBEAT_REQUEST: Struct = Struct {

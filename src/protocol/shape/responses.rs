@@ -34,15 +34,27 @@ pub(super) static RESPONSES: &[Message] = &[
     Message { api: 25, min: 0, max: 4, flexible: 3, body: &ADD_OFFSETS_TO_TXN_RESPONSE },
     Message { api: 26, min: 0, max: 5, flexible: 3, body: &END_TXN_RESPONSE },
     Message { api: 28, min: 0, max: 5, flexible: 3, body: &TXN_OFFSET_COMMIT_RESPONSE },
+    Message { api: 29, min: 1, max: 3, flexible: 2, body: &DESCRIBE_ACLS_RESPONSE },
+    Message { api: 30, min: 1, max: 3, flexible: 2, body: &CREATE_ACLS_RESPONSE },
+    Message { api: 31, min: 1, max: 3, flexible: 2, body: &DELETE_ACLS_RESPONSE },
     Message { api: 32, min: 1, max: 4, flexible: 4, body: &DESCRIBE_CONFIGS_RESPONSE },
+    Message { api: 35, min: 1, max: 4, flexible: 2, body: &DESCRIBE_LOG_DIRS_RESPONSE },
     Message { api: 36, min: 0, max: 2, flexible: 2, body: &SASL_AUTHENTICATE_RESPONSE },
     Message { api: 37, min: 0, max: 3, flexible: 2, body: &CREATE_PARTITIONS_RESPONSE },
     Message { api: 42, min: 0, max: 2, flexible: 2, body: &DELETE_GROUPS_RESPONSE },
+    Message { api: 43, min: 0, max: 2, flexible: 2, body: &ELECT_LEADERS_RESPONSE },
     Message { api: 44, min: 0, max: 1, flexible: 1, body: &INCREMENTAL_ALTER_CONFIGS_RESPONSE },
+    Message { api: 45, min: 0, max: 1, flexible: 0, body: &ALTER_PARTITION_REASSIGNMENTS_RESPONSE },
+    Message { api: 46, min: 0, max: 0, flexible: 0, body: &LIST_PARTITION_REASSIGNMENTS_RESPONSE },
     Message { api: 47, min: 0, max: 0, flexible: NEWEST, body: &OFFSET_DELETE_RESPONSE },
     Message { api: 60, min: 0, max: 2, flexible: 0, body: &DESCRIBE_CLUSTER_RESPONSE },
+    Message { api: 61, min: 0, max: 0, flexible: 0, body: &DESCRIBE_PRODUCERS_RESPONSE },
+    Message { api: 65, min: 0, max: 0, flexible: 0, body: &DESCRIBE_TRANSACTIONS_RESPONSE },
+    Message { api: 66, min: 0, max: 2, flexible: 0, body: &LIST_TRANSACTIONS_RESPONSE },
     Message { api: 68, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_HEARTBEAT_RESPONSE },
     Message { api: 69, min: 0, max: 1, flexible: 0, body: &CONSUMER_GROUP_DESCRIBE_RESPONSE },
+    Message { api: 71, min: 0, max: 0, flexible: 0, body: &GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE },
+    Message { api: 72, min: 0, max: 0, flexible: 0, body: &PUSH_TELEMETRY_RESPONSE },
     Message { api: 76, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_HEARTBEAT_RESPONSE },
     Message { api: 77, min: 1, max: 1, flexible: 0, body: &SHARE_GROUP_DESCRIBE_RESPONSE },
     Message { api: 78, min: 1, max: 2, flexible: 0, body: &SHARE_FETCH_RESPONSE },
@@ -632,6 +644,76 @@ static TXN_OFFSET_COMMIT_RESPONSE_TXN_OFFSET_COMMIT_RESPONSE_TOPIC: Struct = Str
 static TXN_OFFSET_COMMIT_RESPONSE_TXN_OFFSET_COMMIT_RESPONSE_PARTITION: Struct =
     Struct { memory: 38, fields: &[f("PartitionIndex", 0, NEWEST, Fixed(4)), f("ErrorCode", 0, NEWEST, Fixed(2))] };
 
+static DESCRIBE_ACLS_RESPONSE: Struct = Struct {
+    memory: 94,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("Resources", 0, NEWEST, Array(&Nested(&DESCRIBE_ACLS_RESPONSE_DESCRIBE_ACLS_RESOURCE))),
+    ],
+};
+static DESCRIBE_ACLS_RESPONSE_DESCRIBE_ACLS_RESOURCE: Struct = Struct {
+    memory: 90,
+    fields: &[
+        f("ResourceType", 0, NEWEST, Fixed(1)),
+        f("ResourceName", 0, NEWEST, Text),
+        f("PatternType", 1, NEWEST, Fixed(1)),
+        f("Acls", 0, NEWEST, Array(&Nested(&DESCRIBE_ACLS_RESPONSE_ACL_DESCRIPTION))),
+    ],
+};
+static DESCRIBE_ACLS_RESPONSE_ACL_DESCRIPTION: Struct = Struct {
+    memory: 98,
+    fields: &[
+        f("Principal", 0, NEWEST, Text),
+        f("Host", 0, NEWEST, Text),
+        f("Operation", 0, NEWEST, Fixed(1)),
+        f("PermissionType", 0, NEWEST, Fixed(1)),
+    ],
+};
+
+static CREATE_ACLS_RESPONSE: Struct = Struct {
+    memory: 60,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("Results", 0, NEWEST, Array(&Nested(&CREATE_ACLS_RESPONSE_ACL_CREATION_RESULT))),
+    ],
+};
+static CREATE_ACLS_RESPONSE_ACL_CREATION_RESULT: Struct = Struct {
+    memory: 66,
+    fields: &[f("ErrorCode", 0, NEWEST, Fixed(2)), f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST)],
+};
+
+static DELETE_ACLS_RESPONSE: Struct = Struct {
+    memory: 60,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("FilterResults", 0, NEWEST, Array(&Nested(&DELETE_ACLS_RESPONSE_DELETE_ACLS_FILTER_RESULT))),
+    ],
+};
+static DELETE_ACLS_RESPONSE_DELETE_ACLS_FILTER_RESULT: Struct = Struct {
+    memory: 90,
+    fields: &[
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("MatchingAcls", 0, NEWEST, Array(&Nested(&DELETE_ACLS_RESPONSE_DELETE_ACLS_MATCHING_ACL))),
+    ],
+};
+static DELETE_ACLS_RESPONSE_DELETE_ACLS_MATCHING_ACL: Struct = Struct {
+    memory: 166,
+    fields: &[
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("ResourceType", 0, NEWEST, Fixed(1)),
+        f("ResourceName", 0, NEWEST, Text),
+        f("PatternType", 1, NEWEST, Fixed(1)),
+        f("Principal", 0, NEWEST, Text),
+        f("Host", 0, NEWEST, Text),
+        f("Operation", 0, NEWEST, Fixed(1)),
+        f("PermissionType", 0, NEWEST, Fixed(1)),
+    ],
+};
+
 static DESCRIBE_CONFIGS_RESPONSE: Struct = Struct {
     memory: 60,
     fields: &[
@@ -671,6 +753,41 @@ static DESCRIBE_CONFIGS_RESPONSE_DESCRIBE_CONFIGS_SYNONYM: Struct = Struct {
     ],
 };
 
+static DESCRIBE_LOG_DIRS_RESPONSE: Struct = Struct {
+    memory: 62,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 3, NEWEST, Fixed(2)),
+        f("Results", 0, NEWEST, Array(&Nested(&DESCRIBE_LOG_DIRS_RESPONSE_DESCRIBE_LOG_DIRS_RESULT))),
+    ],
+};
+static DESCRIBE_LOG_DIRS_RESPONSE_DESCRIBE_LOG_DIRS_RESULT: Struct = Struct {
+    memory: 107,
+    fields: &[
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("LogDir", 0, NEWEST, Text),
+        f("Topics", 0, NEWEST, Array(&Nested(&DESCRIBE_LOG_DIRS_RESPONSE_DESCRIBE_LOG_DIRS_TOPIC))),
+        f("TotalBytes", 4, NEWEST, Fixed(8)),
+        f("UsableBytes", 4, NEWEST, Fixed(8)),
+    ],
+};
+static DESCRIBE_LOG_DIRS_RESPONSE_DESCRIBE_LOG_DIRS_TOPIC: Struct = Struct {
+    memory: 88,
+    fields: &[
+        f("Name", 0, NEWEST, Text),
+        f("Partitions", 0, NEWEST, Array(&Nested(&DESCRIBE_LOG_DIRS_RESPONSE_DESCRIBE_LOG_DIRS_PARTITION))),
+    ],
+};
+static DESCRIBE_LOG_DIRS_RESPONSE_DESCRIBE_LOG_DIRS_PARTITION: Struct = Struct {
+    memory: 53,
+    fields: &[
+        f("PartitionIndex", 0, NEWEST, Fixed(4)),
+        f("PartitionSize", 0, NEWEST, Fixed(8)),
+        f("OffsetLag", 0, NEWEST, Fixed(8)),
+        f("IsFutureKey", 0, NEWEST, Fixed(1)),
+    ],
+};
+
 static SASL_AUTHENTICATE_RESPONSE: Struct = Struct {
     memory: 106,
     fields: &[
@@ -707,6 +824,30 @@ static DELETE_GROUPS_RESPONSE: Struct = Struct {
 static DELETE_GROUPS_RESPONSE_DELETABLE_GROUP_RESULT: Struct =
     Struct { memory: 98, fields: &[f("GroupId", 0, NEWEST, Text), f("ErrorCode", 0, NEWEST, Fixed(2))] };
 
+static ELECT_LEADERS_RESPONSE: Struct = Struct {
+    memory: 62,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 1, NEWEST, Fixed(2)),
+        f("ReplicaElectionResults", 0, NEWEST, Array(&Nested(&ELECT_LEADERS_RESPONSE_REPLICA_ELECTION_RESULT))),
+    ],
+};
+static ELECT_LEADERS_RESPONSE_REPLICA_ELECTION_RESULT: Struct = Struct {
+    memory: 88,
+    fields: &[
+        f("Topic", 0, NEWEST, Text),
+        f("PartitionResult", 0, NEWEST, Array(&Nested(&ELECT_LEADERS_RESPONSE_PARTITION_RESULT))),
+    ],
+};
+static ELECT_LEADERS_RESPONSE_PARTITION_RESULT: Struct = Struct {
+    memory: 70,
+    fields: &[
+        f("PartitionId", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+    ],
+};
+
 static INCREMENTAL_ALTER_CONFIGS_RESPONSE: Struct = Struct {
     memory: 60,
     fields: &[
@@ -721,6 +862,68 @@ static INCREMENTAL_ALTER_CONFIGS_RESPONSE_ALTER_CONFIGS_RESOURCE_RESPONSE: Struc
         f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
         f("ResourceType", 0, NEWEST, Fixed(1)),
         f("ResourceName", 0, NEWEST, Text),
+    ],
+};
+
+static ALTER_PARTITION_REASSIGNMENTS_RESPONSE: Struct = Struct {
+    memory: 95,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("AllowReplicationFactorChange", 1, NEWEST, Fixed(1)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("Responses", 0, NEWEST, Array(&Nested(&ALTER_PARTITION_REASSIGNMENTS_RESPONSE_REASSIGNABLE_TOPIC_RESPONSE))),
+    ],
+};
+static ALTER_PARTITION_REASSIGNMENTS_RESPONSE_REASSIGNABLE_TOPIC_RESPONSE: Struct = Struct {
+    memory: 88,
+    fields: &[
+        f("Name", 0, NEWEST, Text),
+        f(
+            "Partitions",
+            0,
+            NEWEST,
+            Array(&Nested(&ALTER_PARTITION_REASSIGNMENTS_RESPONSE_REASSIGNABLE_PARTITION_RESPONSE)),
+        ),
+    ],
+};
+static ALTER_PARTITION_REASSIGNMENTS_RESPONSE_REASSIGNABLE_PARTITION_RESPONSE: Struct = Struct {
+    memory: 70,
+    fields: &[
+        f("PartitionIndex", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+    ],
+};
+
+static LIST_PARTITION_REASSIGNMENTS_RESPONSE: Struct = Struct {
+    memory: 94,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("Topics", 0, NEWEST, Array(&Nested(&LIST_PARTITION_REASSIGNMENTS_RESPONSE_ONGOING_TOPIC_REASSIGNMENT))),
+    ],
+};
+static LIST_PARTITION_REASSIGNMENTS_RESPONSE_ONGOING_TOPIC_REASSIGNMENT: Struct = Struct {
+    memory: 88,
+    fields: &[
+        f("Name", 0, NEWEST, Text),
+        f(
+            "Partitions",
+            0,
+            NEWEST,
+            Array(&Nested(&LIST_PARTITION_REASSIGNMENTS_RESPONSE_ONGOING_PARTITION_REASSIGNMENT)),
+        ),
+    ],
+};
+static LIST_PARTITION_REASSIGNMENTS_RESPONSE_ONGOING_PARTITION_REASSIGNMENT: Struct = Struct {
+    memory: 108,
+    fields: &[
+        f("PartitionIndex", 0, NEWEST, Fixed(4)),
+        f("Replicas", 0, NEWEST, Array(&Fixed(4))),
+        f("AddingReplicas", 0, NEWEST, Array(&Fixed(4))),
+        f("RemovingReplicas", 0, NEWEST, Array(&Fixed(4))),
     ],
 };
 
@@ -763,6 +966,82 @@ static DESCRIBE_CLUSTER_RESPONSE_DESCRIBE_CLUSTER_BROKER: Struct = Struct {
         f("Port", 0, NEWEST, Fixed(4)),
         f("Rack", 0, NEWEST, Text).null(0, NEWEST),
         f("IsFenced", 2, NEWEST, Fixed(1)),
+    ],
+};
+
+static DESCRIBE_PRODUCERS_RESPONSE: Struct = Struct {
+    memory: 60,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("Topics", 0, NEWEST, Array(&Nested(&DESCRIBE_PRODUCERS_RESPONSE_TOPIC_RESPONSE))),
+    ],
+};
+static DESCRIBE_PRODUCERS_RESPONSE_TOPIC_RESPONSE: Struct = Struct {
+    memory: 88,
+    fields: &[
+        f("Name", 0, NEWEST, Text),
+        f("Partitions", 0, NEWEST, Array(&Nested(&DESCRIBE_PRODUCERS_RESPONSE_PARTITION_RESPONSE))),
+    ],
+};
+static DESCRIBE_PRODUCERS_RESPONSE_PARTITION_RESPONSE: Struct = Struct {
+    memory: 94,
+    fields: &[
+        f("PartitionIndex", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ErrorMessage", 0, NEWEST, Text).null(0, NEWEST),
+        f("ActiveProducers", 0, NEWEST, Array(&Nested(&DESCRIBE_PRODUCERS_RESPONSE_PRODUCER_STATE))),
+    ],
+};
+static DESCRIBE_PRODUCERS_RESPONSE_PRODUCER_STATE: Struct = Struct {
+    memory: 68,
+    fields: &[
+        f("ProducerId", 0, NEWEST, Fixed(8)),
+        f("ProducerEpoch", 0, NEWEST, Fixed(4)),
+        f("LastSequence", 0, NEWEST, Fixed(4)),
+        f("LastTimestamp", 0, NEWEST, Fixed(8)),
+        f("CoordinatorEpoch", 0, NEWEST, Fixed(4)),
+        f("CurrentTxnStartOffset", 0, NEWEST, Fixed(8)),
+    ],
+};
+
+static DESCRIBE_TRANSACTIONS_RESPONSE: Struct = Struct {
+    memory: 60,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("TransactionStates", 0, NEWEST, Array(&Nested(&DESCRIBE_TRANSACTIONS_RESPONSE_TRANSACTION_STATE))),
+    ],
+};
+static DESCRIBE_TRANSACTIONS_RESPONSE_TRANSACTION_STATE: Struct = Struct {
+    memory: 144,
+    fields: &[
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("TransactionalId", 0, NEWEST, Text),
+        f("TransactionState", 0, NEWEST, Text),
+        f("TransactionTimeoutMs", 0, NEWEST, Fixed(4)),
+        f("TransactionStartTimeMs", 0, NEWEST, Fixed(8)),
+        f("ProducerId", 0, NEWEST, Fixed(8)),
+        f("ProducerEpoch", 0, NEWEST, Fixed(2)),
+        f("Topics", 0, NEWEST, Array(&Nested(&DESCRIBE_TRANSACTIONS_RESPONSE_TOPIC_DATA))),
+    ],
+};
+static DESCRIBE_TRANSACTIONS_RESPONSE_TOPIC_DATA: Struct =
+    Struct { memory: 88, fields: &[f("Topic", 0, NEWEST, Text), f("Partitions", 0, NEWEST, Array(&Fixed(4)))] };
+
+static LIST_TRANSACTIONS_RESPONSE: Struct = Struct {
+    memory: 86,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("UnknownStateFilters", 0, NEWEST, Array(&Text)),
+        f("TransactionStates", 0, NEWEST, Array(&Nested(&LIST_TRANSACTIONS_RESPONSE_TRANSACTION_STATE))),
+    ],
+};
+static LIST_TRANSACTIONS_RESPONSE_TRANSACTION_STATE: Struct = Struct {
+    memory: 104,
+    fields: &[
+        f("TransactionalId", 0, NEWEST, Text),
+        f("ProducerId", 0, NEWEST, Fixed(8)),
+        f("TransactionState", 0, NEWEST, Text),
     ],
 };
 
@@ -834,6 +1113,24 @@ static CONSUMER_GROUP_DESCRIBE_RESPONSE_TOPIC_PARTITIONS: Struct = Struct {
         f("Partitions", 0, NEWEST, Array(&Fixed(4))),
     ],
 };
+
+static GET_TELEMETRY_SUBSCRIPTIONS_RESPONSE: Struct = Struct {
+    memory: 115,
+    fields: &[
+        f("ThrottleTimeMs", 0, NEWEST, Fixed(4)),
+        f("ErrorCode", 0, NEWEST, Fixed(2)),
+        f("ClientInstanceId", 0, NEWEST, Fixed(16)),
+        f("SubscriptionId", 0, NEWEST, Fixed(4)),
+        f("AcceptedCompressionTypes", 0, NEWEST, Array(&Fixed(1))),
+        f("PushIntervalMs", 0, NEWEST, Fixed(4)),
+        f("TelemetryMaxBytes", 0, NEWEST, Fixed(4)),
+        f("DeltaTemporality", 0, NEWEST, Fixed(1)),
+        f("RequestedMetrics", 0, NEWEST, Array(&Text)),
+    ],
+};
+
+static PUSH_TELEMETRY_RESPONSE: Struct =
+    Struct { memory: 38, fields: &[f("ThrottleTimeMs", 0, NEWEST, Fixed(4)), f("ErrorCode", 0, NEWEST, Fixed(2))] };
 
 static SHARE_GROUP_HEARTBEAT_RESPONSE: Struct = Struct {
     memory: 174,
