@@ -36,6 +36,8 @@ pub use log::Appended;
 pub use topic::TopicConfig;
 
 pub(crate) use log::PartitionLog;
+#[cfg(feature = "testing")]
+pub(crate) use producer_state::KnownProducer;
 pub(crate) use topic::is_valid_name;
 #[cfg(feature = "testing")]
 pub(crate) use {log::StoredBatch, transactions::Aborted};

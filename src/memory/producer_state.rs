@@ -33,6 +33,19 @@ impl BatchNumbers {
     }
 }
 
+/// What a partition knows of a producer.
+#[cfg(feature = "testing")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KnownProducer {
+    pub(crate) producer_id: i64,
+    pub(crate) epoch: i16,
+    /// -1 where it wrote nothing in this epoch.
+    pub(crate) last_sequence: i32,
+    pub(crate) last_append: Timestamp,
+    /// Where its open transaction begins.
+    pub(crate) open_since: Option<crate::record::Offset>,
+}
+
 /// The producers that one partition knows.
 #[derive(Debug, Default)]
 pub(super) struct ProducerStates(HashMap<i64, ProducerState>);
@@ -108,6 +121,21 @@ impl ProducerStates {
         }
         state.last_append = now;
         state
+    }
+
+    /// Every producer that is known, by id. Of transactions it knows nothing.
+    #[cfg(feature = "testing")]
+    pub(super) fn known(&self) -> Vec<KnownProducer> {
+        let known = self.0.iter().map(|(producer_id, state)| KnownProducer {
+            producer_id: *producer_id,
+            epoch: state.epoch,
+            last_sequence: state.batches.back().map_or(-1, |(last, _)| last.last_sequence),
+            last_append: state.last_append,
+            open_since: None,
+        });
+        let mut known: Vec<_> = known.collect();
+        known.sort_by_key(|known| known.producer_id);
+        known
     }
 
     /// Forgets every producer, as a broker does whose producer state expired or was truncated away.

@@ -44,6 +44,11 @@ impl Transactions {
         self.open.values().min().map_or(end, |first| end.min(*first))
     }
 
+    /// Where this producer's open transaction begins.
+    pub(super) fn open_since(&self, producer_id: i64) -> Option<Offset> {
+        self.open.get(&producer_id).copied()
+    }
+
     pub(super) fn aborted_in(&self, from: Offset, to: Offset) -> Vec<Aborted> {
         self.aborted.iter().filter(|aborted| aborted.last >= from && aborted.first < to).copied().collect()
     }

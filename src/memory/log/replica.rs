@@ -1,6 +1,7 @@
 //! What a log needs as one of several replicas, and with transactions: epochs, truncation, markers.
 
 use super::{PartitionLog, StoredBatch};
+use crate::memory::producer_state::KnownProducer;
 use crate::memory::transactions::{Aborted, Transactions};
 use crate::protocol::batch::{BatchWriter, Closing, ControlKind, EncodedBatch, ProducerStamp, ReadOptions};
 use crate::protocol::compression::Compression;
@@ -85,6 +86,13 @@ impl PartitionLog {
     /// The first offset of the oldest transaction that is open, or `end`: what may be read where only what is decided is.
     pub(crate) fn last_stable(&self, end: Offset) -> Offset {
         self.transactions.last_stable(end)
+    }
+
+    /// The producers that it remembers, by id.
+    pub(crate) fn known_producers(&self) -> Vec<KnownProducer> {
+        let mut known = self.producers.known();
+        known.iter_mut().for_each(|known| known.open_since = self.transactions.open_since(known.producer_id));
+        known
     }
 
     /// The aborted transactions that overlap these offsets.

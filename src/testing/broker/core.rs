@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::acls::Acls;
+use super::configs::Configs;
 use super::faults::Faults;
 use super::groups::Groups;
 use super::node::{Listener, Nodes};
@@ -29,6 +31,8 @@ pub(super) struct Core {
     pub(super) sessions: FetchSessions,
     pub(super) groups: Groups,
     pub(super) transactions: Transactions,
+    pub(super) acls: Acls,
+    pub(super) configs: Configs,
     pub(super) faults: Faults,
     pub(super) random: Random,
     /// When the cluster began.
@@ -52,6 +56,8 @@ impl Core {
             sessions: FetchSessions::default(),
             groups: Groups::default(),
             transactions: Transactions::default(),
+            acls: Acls::default(),
+            configs: Configs::default(),
             faults: Faults::default(),
             random: Random::new(settings.seed),
             settings,

@@ -3,7 +3,7 @@
 //! The coordinator of each kind of group is a file of its own; a kind is a variant of [`Kind`].
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::call::Call;
 use super::classic_group::{ClassicGroup, GroupLimits, Who};
@@ -237,8 +237,13 @@ impl Groups {
     }
 
     /// These groups have a new coordinator.
-    pub(super) fn reload(&mut self, moved: impl Fn(&str) -> bool, limits: consumer_group::Limits, now: Instant) {
-        self.0.iter_mut().filter(|(id, _)| moved(id)).for_each(|(_, group)| group.reload(limits, now));
+    pub(super) fn reload(
+        &mut self,
+        moved: impl Fn(&str) -> bool,
+        limits: impl Fn(&str) -> consumer_group::Limits,
+        now: Instant,
+    ) {
+        self.0.iter_mut().filter(|(id, _)| moved(id)).for_each(|(id, group)| group.reload(limits(id), now));
     }
 }
 
@@ -276,11 +281,14 @@ impl Core {
         self.group(call, group).and_then(Group::classic).map_err(unknown)
     }
 
-    pub(super) fn consumer_group_limits(&self) -> consumer_group::Limits {
-        consumer_group::Limits {
-            session: self.settings.consumer_group_session,
-            max_members: self.settings.max_group_members,
-        }
+    /// What holds for each group of the new protocol: what is set on it, or the cluster's.
+    pub(super) fn consumer_group_limits(&self) -> impl Fn(&str) -> consumer_group::Limits + use<> {
+        const SESSION: &str = "consumer.session.timeout.ms";
+        let given = self.configs.groups.keys();
+        let own = given.filter_map(|group| Some((group.clone(), self.group_millis(group, SESSION)?)));
+        let (own, cluster): (BTreeMap<String, Duration>, _) = (own.collect(), self.settings.consumer_group_session);
+        let max_members = self.settings.max_group_members;
+        move |group| consumer_group::Limits { session: own.get(group).copied().unwrap_or(cluster), max_members }
     }
 
     pub(super) fn group_limits(&self) -> GroupLimits {

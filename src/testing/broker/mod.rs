@@ -48,11 +48,13 @@
 //! `Core::handle_timeout`. An answer that has to wait is a `Step::wait`: it is asked again whenever `Core::changed`
 //! was called.
 
+mod acls;
 mod acts;
 mod api;
 mod call;
 mod classic_group;
 mod cluster;
+mod configs;
 mod consumer_group;
 pub mod control;
 mod core;

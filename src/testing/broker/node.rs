@@ -66,6 +66,10 @@ impl Nodes {
         self.get(id).is_some_and(|node| node.is_up)
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Node> {
+        self.0.values()
+    }
+
     /// Those that run.
     pub(super) fn up(&self) -> impl Iterator<Item = &Node> {
         self.0.values().filter(|node| node.is_up)

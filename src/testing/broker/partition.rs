@@ -33,6 +33,16 @@ pub(super) struct Partition {
     high_watermark: i64,
     /// Since when each in-sync follower lacks something.
     behind_since: BTreeMap<i32, Instant>,
+    moving: Option<Move>,
+}
+
+/// The way to other nodes.
+#[derive(Debug)]
+struct Move {
+    /// Who held it before.
+    from: Vec<i32>,
+    /// Who is to hold it.
+    to: Vec<i32>,
 }
 
 /// What a read brings.
@@ -73,8 +83,16 @@ impl Partition {
         let leader = replicas.iter().copied().find(|node| up.contains(node));
         let in_sync = if up.is_empty() { replicas.iter().copied().collect() } else { up };
         let logs = replicas.iter().map(|node| (*node, PartitionLog::default())).collect();
-        let mut partition =
-            Self { replicas, in_sync, leader, leader_epoch: 0, logs, high_watermark: 0, behind_since: BTreeMap::new() };
+        let mut partition = Self {
+            replicas,
+            in_sync,
+            leader,
+            leader_epoch: 0,
+            logs,
+            high_watermark: 0,
+            behind_since: BTreeMap::new(),
+            moving: None,
+        };
         partition.begin_epoch(0);
         partition
     }
@@ -228,6 +246,60 @@ impl Partition {
         Ok(())
     }
 
+    /// Goes to these nodes: those that come are in sync before those that go are let go. One that was on its way somewhere
+    /// else goes here instead.
+    pub(super) fn move_to(&mut self, to: Vec<i32>, around: &Around<'_>) {
+        let from = self.moving.take().map_or_else(|| self.replicas.clone(), |earlier| earlier.from);
+        let mut replicas = to.clone();
+        replicas.extend(from.iter().filter(|node| !to.contains(node)));
+        self.hold_at(replicas, around);
+        self.moving = Some(Move { from, to });
+        self.replicate(around);
+        self.arrive(around);
+    }
+
+    /// Stays where it was.
+    ///
+    /// # Errors
+    /// `NO_REASSIGNMENT_IN_PROGRESS`.
+    pub(super) fn cancel_move(&mut self, around: &Around<'_>) -> Result<(), ErrorCode> {
+        let moving = self.moving.take().ok_or(ErrorCode::NO_REASSIGNMENT_IN_PROGRESS)?;
+        self.hold_at(moving.from, around);
+        Ok(())
+    }
+
+    /// The nodes that are to hold it and do not yet, and those that are to hold it no more, while it is on its way.
+    pub(super) fn moving(&self) -> Option<(Vec<i32>, Vec<i32>)> {
+        let moving = self.moving.as_ref()?;
+        let without = |of: &[i32], other: &[i32]| of.iter().copied().filter(|node| !other.contains(node)).collect();
+        Some((without(&moving.to, &moving.from), without(&moving.from, &moving.to)))
+    }
+
+    /// Ends the move once everybody is in sync who is to hold it.
+    fn arrive(&mut self, around: &Around<'_>) {
+        if let Some(moving) = self.moving.take_if(|moving| moving.to.iter().all(|node| self.in_sync.contains(node))) {
+            self.hold_at(moving.to, around);
+        }
+    }
+
+    /// These nodes hold it and no others. A leader that holds it no more is followed by the first in sync.
+    fn hold_at(&mut self, replicas: Vec<i32>, around: &Around<'_>) {
+        for node in &replicas {
+            self.logs.entry(*node).or_default();
+        }
+        self.logs.retain(|node, _| replicas.contains(node));
+        self.in_sync.retain(|node| replicas.contains(node));
+        self.behind_since.retain(|node, _| replicas.contains(node));
+        self.replicas = replicas;
+        if self.leader.is_some_and(|leader| !self.replicas.contains(&leader)) {
+            let next = self.replicas.iter().copied().find(|node| self.in_sync.contains(node));
+            match next {
+                Some(next) => self.lead(next, around),
+                None => self.leader = None,
+            }
+        }
+    }
+
     /// The leader's epoch grows by one, the leader stays.
     pub(super) fn bump_epoch(&mut self) {
         self.begin_epoch(self.leader_epoch.saturating_add(1));
@@ -253,6 +325,7 @@ impl Partition {
                 }
             }
         }
+        self.arrive(around);
     }
 
     /// Brings the followers that follow to where the leader is, and moves the high watermark.

@@ -72,6 +72,9 @@ pub struct Settings {
     pub max_transactional_ids: usize,
     /// Groups that may exist. Default 10,000.
     pub max_groups: usize,
+    /// Whether rules of access are kept (`authorizer.class.name`). They are told, and keep nobody out. Default false: whoever asks
+    /// for them hears `SECURITY_DISABLED`, as from a Kafka without an authorizer.
+    pub authorizer: bool,
     /// Levels of the features that the cluster has switched on (KIP-584). Default `metadata.version` of Kafka 4.0,
     /// `group.version` 1 and `transaction.version` 2; at 1 clients speak the first version of transactions.
     pub features: BTreeMap<String, i16>,
@@ -109,6 +112,7 @@ impl Default for Settings {
             max_transaction_timeout: Duration::from_secs(900),
             max_transactional_ids: 10_000,
             max_groups: 10_000,
+            authorizer: false,
             features: BTreeMap::from([
                 ("metadata.version".to_owned(), METADATA_VERSION),
                 ("group.version".to_owned(), GROUP_VERSION),

@@ -81,6 +81,11 @@ impl Transactions {
         self.0.get(id).map(|it| (Producer { id: it.producer_id, epoch: it.epoch }, it.state))
     }
 
+    /// Every transactional id, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Transaction)> {
+        self.0.iter()
+    }
+
     fn of_producer(&mut self, id: &str, producer: Producer) -> Result<&mut Transaction, ErrorCode> {
         let transaction = self.0.get_mut(id).ok_or(ErrorCode::INVALID_PRODUCER_ID_MAPPING)?;
         if transaction.producer_id != producer.id {
@@ -97,6 +102,37 @@ impl Transactions {
 }
 
 impl Transaction {
+    /// The producer that has the id now.
+    pub(super) fn producer(&self) -> Producer {
+        Producer { id: self.producer_id, epoch: self.epoch }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The partitions of its open transaction.
+    pub(super) fn partitions(&self) -> impl Iterator<Item = &TopicPartition> {
+        self.partitions.iter()
+    }
+
+    /// When its open transaction began.
+    pub(super) fn began(&self) -> Option<Instant> {
+        self.expires.filter(|_| self.state == State::Ongoing).and_then(|expires| expires.checked_sub(self.timeout))
+    }
+
+    /// Its state by Kafka's name.
+    pub(super) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Empty => "Empty",
+            State::Ongoing => "Ongoing",
+            State::Preparing(Outcome::Commit) => "PrepareCommit",
+            State::Preparing(Outcome::Abort) => "PrepareAbort",
+            State::Complete(Outcome::Commit) => "CompleteCommit",
+            State::Complete(Outcome::Abort) => "CompleteAbort",
+        }
+    }
+
     /// It has written something.
     fn go_on(&mut self, now: Instant) {
         if self.state != State::Ongoing {
@@ -386,3 +422,15 @@ const EPOCHS: i16 = i16::MAX;
 /// There is one coordinator, ever.
 const COORDINATOR_EPOCH: i32 = 0;
 const MARKER_RETRY: Duration = Duration::from_millis(100);
+
+/// Every name of a state that Kafka has.
+pub(super) const STATE_NAMES: &[&str] = &[
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+];

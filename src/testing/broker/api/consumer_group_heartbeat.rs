@@ -15,10 +15,11 @@ use crate::testing::broker::core::{Core, Refusal, millis, text};
 
 impl Serve for ConsumerGroupHeartbeatRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
+        let group = self.group_id.clone();
         let beaten = beat(core, call, self);
         core.changed();
         Step::Answer(match beaten {
-            Ok(beaten) => answer(core, beaten),
+            Ok(beaten) => answer(core, &group, beaten),
             Err(refusal) => refused(&refusal),
         })
     }
@@ -68,7 +69,7 @@ fn beat(core: &mut Core, call: &Call, request: ConsumerGroupHeartbeatRequest) ->
         assignor: request.server_assignor.as_ref().map(ToString::to_string).filter(|name| !name.is_empty()),
         owned,
     };
-    let (limits, most) = (core.consumer_group_limits(), core.settings.max_groups);
+    let (limits, most) = (core.consumer_group_limits()(&request.group_id), core.settings.max_groups);
     let group = core.groups.consumer(&request.group_id, beat.epoch == 0, most)?;
     Ok(group.beat(beat, limits, &core.topics, call.now)?)
 }
@@ -79,7 +80,7 @@ fn named(core: &Core, owned: &[Owned]) -> BTreeSet<TopicPartition> {
     named.flat_map(|(name, of)| of.iter().map(move |partition| TopicPartition::new(name, *partition))).collect()
 }
 
-fn answer(core: &Core, beaten: Beaten) -> ConsumerGroupHeartbeatResponse {
+fn answer(core: &Core, group: &str, beaten: Beaten) -> ConsumerGroupHeartbeatResponse {
     let assignment = beaten.assigned.map(|assigned| {
         let mut by_topic: BTreeMap<Topic, Vec<i32>> = BTreeMap::new();
         assigned.into_iter().for_each(|at| by_topic.entry(at.topic).or_default().push(at.partition));
@@ -89,7 +90,8 @@ fn answer(core: &Core, beaten: Beaten) -> ConsumerGroupHeartbeatResponse {
         });
         Assignment::default().with_topic_partitions(topics.collect())
     });
-    let interval = core.settings.consumer_group_heartbeat_interval.as_millis();
+    let own = core.group_millis(group, "consumer.heartbeat.interval.ms");
+    let interval = own.unwrap_or(core.settings.consumer_group_heartbeat_interval).as_millis();
     ConsumerGroupHeartbeatResponse::default()
         .with_member_id(Some(text(beaten.member_id)))
         .with_member_epoch(beaten.epoch)

@@ -5,25 +5,37 @@
 
 mod add_offsets_to_txn;
 mod add_partitions_to_txn;
+mod alter_partition_reassignments;
 mod api_versions;
 mod consumer_group_describe;
 mod consumer_group_heartbeat;
+mod create_acls;
 mod create_partitions;
 mod create_topics;
+mod delete_acls;
 mod delete_groups;
 mod delete_records;
 mod delete_topics;
+mod describe_acls;
+mod describe_cluster;
 mod describe_configs;
 mod describe_groups;
+mod describe_log_dirs;
+mod describe_producers;
+mod describe_transactions;
+mod elect_leaders;
 mod end_txn;
 mod fetch;
 mod find_coordinator;
 mod heartbeat;
+mod incremental_alter_configs;
 mod init_producer_id;
 mod join_group;
 mod leave_group;
 mod list_groups;
 mod list_offsets;
+mod list_partition_reassignments;
+mod list_transactions;
 mod metadata;
 mod offset_commit;
 mod offset_delete;
@@ -37,12 +49,15 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{
-    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, ApiVersionsRequest, ConsumerGroupDescribeRequest,
-    ConsumerGroupHeartbeatRequest, CreatePartitionsRequest, CreateTopicsRequest, DeleteGroupsRequest,
-    DeleteRecordsRequest, DeleteTopicsRequest, DescribeConfigsRequest, DescribeGroupsRequest, EndTxnRequest,
-    FetchRequest, FindCoordinatorRequest, HeartbeatRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest,
-    ListGroupsRequest, ListOffsetsRequest, MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest,
-    OffsetFetchRequest, OffsetForLeaderEpochRequest, ProduceRequest, SyncGroupRequest, TxnOffsetCommitRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, AlterPartitionReassignmentsRequest, ApiVersionsRequest,
+    ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, CreateAclsRequest, CreatePartitionsRequest,
+    CreateTopicsRequest, DeleteAclsRequest, DeleteGroupsRequest, DeleteRecordsRequest, DeleteTopicsRequest,
+    DescribeAclsRequest, DescribeClusterRequest, DescribeConfigsRequest, DescribeGroupsRequest, DescribeLogDirsRequest,
+    DescribeProducersRequest, DescribeTransactionsRequest, ElectLeadersRequest, EndTxnRequest, FetchRequest,
+    FindCoordinatorRequest, HeartbeatRequest, IncrementalAlterConfigsRequest, InitProducerIdRequest, JoinGroupRequest,
+    LeaveGroupRequest, ListGroupsRequest, ListOffsetsRequest, ListPartitionReassignmentsRequest,
+    ListTransactionsRequest, MetadataRequest, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest,
+    OffsetForLeaderEpochRequest, ProduceRequest, SyncGroupRequest, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::{HeaderVersion, Request};
 
@@ -77,10 +92,22 @@ pub(super) const APIS: &[Api] = &[
     Api::of::<AddOffsetsToTxnRequest>(),
     Api::of::<EndTxnRequest>(),
     Api::of::<TxnOffsetCommitRequest>(),
+    Api::of::<DescribeAclsRequest>(),
+    Api::of::<CreateAclsRequest>(),
+    Api::of::<DeleteAclsRequest>(),
     Api::of::<DescribeConfigsRequest>(),
+    Api::of::<DescribeLogDirsRequest>(),
     Api::of::<CreatePartitionsRequest>(),
     Api::of::<DeleteGroupsRequest>(),
+    Api::of::<ElectLeadersRequest>(),
+    Api::of::<IncrementalAlterConfigsRequest>(),
+    Api::of::<AlterPartitionReassignmentsRequest>(),
+    Api::of::<ListPartitionReassignmentsRequest>(),
     Api::of::<OffsetDeleteRequest>(),
+    Api::of::<DescribeClusterRequest>(),
+    Api::of::<DescribeProducersRequest>(),
+    Api::of::<DescribeTransactionsRequest>(),
+    Api::of::<ListTransactionsRequest>(),
     Api::of::<ConsumerGroupHeartbeatRequest>(),
     Api::of::<ConsumerGroupDescribeRequest>(),
 ];
