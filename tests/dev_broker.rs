@@ -3,6 +3,9 @@
 #![cfg(all(feature = "kafka", feature = "testing"))]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "dev_broker/admin.rs"]
+mod admin;
+
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -33,8 +33,12 @@ use std::fmt;
 use std::time::Duration;
 
 pub use self::admin::{
-    Admin, ConfigEntry, ConfigSource, GroupDescription, GroupKind, GroupListing, GroupMember, GroupOffset, ListedGroup,
-    ListedOffset, OffsetSpec, Outcomes, PartitionDescription, TopicCreation, TopicDescription,
+    AclBinding, AclFilter, AclOperation, AclPattern, AclPatternFilter, AclPermission, AclResource, AclResourceKind,
+    AclsDeleted, ActiveProducer, Admin, BrokerDescription, ClusterDescription, ConfigChange, ConfigEntry, ConfigKind,
+    ConfigResource, ConfigSource, ConfigSynonym, Elected, Election, GroupDescription, GroupFilter, GroupKind,
+    GroupListing, GroupMember, GroupOffset, ListedGroup, ListedOffset, ListedTransaction, LogDir, LogDirReplica,
+    MemberName, OffsetSpec, Outcomes, PartitionDescription, PlannedReset, Reassignment, ResetTo, TopicCreation,
+    TopicDescription, TransactionDescription, TransactionListing,
 };
 pub use self::config::ClientBuilder;
 pub use self::consumer::{

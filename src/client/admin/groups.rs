@@ -4,9 +4,14 @@ use kafka_protocol::messages::consumer_group_describe_response::{
     Assignment as MemberAssignment, DescribedGroup as DescribedConsumerGroup,
 };
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
+use kafka_protocol::messages::share_group_describe_response::{
+    Assignment as SharedAssignment, DescribedGroup as DescribedShareGroup,
+};
 use kafka_protocol::messages::{
     ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest,
+    ShareGroupDescribeRequest,
 };
+use kafka_protocol::protocol::StrBytes;
 
 use super::offsets::group_id;
 use super::retry::{Attempt, Try, join_all};
@@ -51,8 +56,47 @@ pub enum GroupKind {
     Classic,
     /// The coordinator assigns (KIP-848).
     Consumer,
+    /// Members share partitions, record by record (KIP-932).
+    Share,
     /// Another, by Kafka's name.
     Other(String),
+}
+
+/// Which groups are meant; where a part says nothing, it fits every group.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupFilter {
+    /// Those whose members speak one of these protocols. Brokers before Kafka 3.8 have classic groups alone.
+    pub kinds: Vec<GroupKind>,
+    /// Those in one of these states, by Kafka's names (`Stable`, `Empty`). Brokers before Kafka 2.6 do not tell states: of theirs
+    /// no group fits.
+    pub states: Vec<String>,
+}
+
+impl GroupFilter {
+    /// Every group.
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Those of this kind too.
+    #[must_use]
+    pub fn with_kind(mut self, kind: GroupKind) -> Self {
+        self.kinds.push(kind);
+        self
+    }
+
+    /// Those in this state too.
+    #[must_use]
+    pub fn with_state(mut self, state: impl Into<String>) -> Self {
+        self.states.push(state.into());
+        self
+    }
+
+    fn fits(&self, group: &ListedGroup) -> bool {
+        let of_kind = self.kinds.is_empty() || self.kinds.contains(&group.kind);
+        of_kind && (self.states.is_empty() || self.states.iter().any(|state| state.eq_ignore_ascii_case(&group.state)))
+    }
 }
 
 /// A group as it is.
@@ -97,30 +141,32 @@ impl Admin {
     /// Every group of the cluster, by name. Each broker tells of those that it coordinates.
     ///
     /// # Errors
-    /// When no broker can be asked. Single brokers that do not answer are told beside the groups.
+    /// When no broker can be asked. Single brokers that do not answer in time are told beside the groups.
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
     pub async fn list_groups(&self) -> Result<GroupListing, ClientError> {
-        let deadline = self.deadline();
-        let view = self.cluster.refreshed(&[], deadline).await?;
-        let asked = view.brokers.keys().map(|&node| async move { (node, self.try_list_groups(node, deadline).await) });
-        let mut listing = GroupListing { groups: Vec::new(), unreachable: Vec::new() };
-        for (node, answer) in join_all(asked).await {
-            match answer {
-                Ok(groups) => listing.groups.extend(groups),
-                Err(error) => listing.unreachable.push((node, error)),
-            }
-        }
-        if listing.unreachable.len() == view.brokers.len()
-            && let Some((_, error)) = listing.unreachable.pop()
-        {
-            return Err(error);
-        }
-        listing.groups.sort_by(|a, b| a.group.cmp(&b.group));
-        // A group that moves while it is asked for is told by both.
-        listing.groups.dedup_by(|a, b| a.group == b.group);
-        Ok(listing)
+        self.list_groups_where(&GroupFilter::any()).await
     }
 
-    /// State, members and assignment of each group, of both protocols.
+    /// As [`list_groups`](Self::list_groups), of the groups that are meant alone.
+    ///
+    /// # Errors
+    /// Those of [`list_groups`](Self::list_groups).
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    pub async fn list_groups_where(&self, filter: &GroupFilter) -> Result<GroupListing, ClientError> {
+        let deadline = self.deadline();
+        let ask = |node| self.try_list_groups(node, filter, deadline);
+        let (mut groups, unreachable) = self.at_every_broker(LIST, deadline, ask).await?;
+        groups.sort_by(|a, b| a.group.cmp(&b.group));
+        // A group that moves while it is asked for is told by both.
+        groups.dedup_by(|a, b| a.group == b.group);
+        Ok(GroupListing { groups, unreachable })
+    }
+
+    /// State, members and assignment of each group, classic, consumer or share group.
     ///
     /// # Errors
     /// For each group apart, [`ClientError::Missing`] for one that does not exist.
@@ -161,9 +207,28 @@ impl Admin {
         self.settle(DELETE, deadline).run(groups.iter().cloned(), attempt).await
     }
 
-    async fn try_list_groups(&self, node: NodeId, deadline: Instant) -> Result<Vec<ListedGroup>, ClientError> {
-        let what = format!("list groups of broker {node}");
-        let response = self.call(node, ListGroupsRequest::default(), &what, deadline).await?;
+    async fn try_list_groups(
+        &self,
+        node: NodeId,
+        filter: &GroupFilter,
+        deadline: Instant,
+    ) -> Result<Vec<ListedGroup>, ClientError> {
+        let what = format!("{LIST} {node}");
+        let timeout = self.a_try(deadline).ok_or_else(|| ClientError::timed_out(&what, None))?;
+        let asked = filter.clone();
+        let build = move |version| {
+            let texts = |names: Vec<String>| names.into_iter().map(StrBytes::from_string).collect();
+            let mut request = ListGroupsRequest::default();
+            if version >= FIRST_WITH_STATES {
+                request = request.with_states_filter(texts(asked.states));
+            }
+            if version >= FIRST_WITH_KINDS {
+                request = request.with_types_filter(texts(asked.kinds.iter().map(ToString::to_string).collect()));
+            }
+            request
+        };
+        let answer = self.cluster.general().to(node).call_with(i16::MAX, timeout, build).await;
+        let response = answer.map_err(|error| ClientError::request(&what, error))?;
         ErrorCode(response.error_code).ok().map_err(|code| ClientError::refused(&what, code, None))?;
         let listed = response.groups.into_iter().map(|group| ListedGroup {
             group: group.group_id.0.to_string(),
@@ -172,7 +237,8 @@ impl Admin {
             state: group.group_state.to_string(),
             coordinator: node,
         });
-        Ok(listed.collect())
+        // Older brokers do not filter.
+        Ok(listed.filter(|group| filter.fits(group)).collect())
     }
 
     async fn try_describe_group(&self, group: &str, deadline: Instant) -> Result<GroupDescription, ClientError> {
@@ -189,11 +255,18 @@ impl Admin {
         let response = self.call_group(node, group, request, &what, deadline).await?;
         let found = response.groups.into_iter().find(|described| described.group_id.0.as_str() == group);
         let found = found.ok_or_else(|| ClientError::LeftOut { what: what.clone() })?;
-        self.check_coordinator(group, &what, ErrorCode(found.error_code))?;
-        // Before version 6 a group that does not exist is told as dead (KIP-1043).
-        if found.group_state.as_str() == "Dead" {
-            return Err(ClientError::Missing { what });
+        // Before version 6 a group that does not exist, or is of another kind, is told as dead (KIP-1043).
+        if found.error_code == ErrorCode::GROUP_ID_NOT_FOUND.0 || found.group_state.as_str() == "Dead" {
+            return match self.try_describe_share_group(node, group, deadline).await {
+                Ok(Some(description)) => Ok(description),
+                // No such group, or a broker that does not have this protocol (before Kafka 4.1).
+                Ok(None) | Err(ClientError::Request { source: RequestError::Unsupported(_), .. }) => {
+                    Err(ClientError::Missing { what })
+                }
+                Err(error) => Err(error),
+            };
         }
+        self.check_coordinator(group, &what, ErrorCode(found.error_code))?;
         Ok(GroupDescription::classic(found, node))
     }
 
@@ -214,6 +287,25 @@ impl Admin {
             code => self.check_coordinator(group, &what, code)?,
         }
         Ok(Some(GroupDescription::consumer(found, node)))
+    }
+
+    /// `None` if the coordinator knows no such share group.
+    async fn try_describe_share_group(
+        &self,
+        node: NodeId,
+        group: &str,
+        deadline: Instant,
+    ) -> Result<Option<GroupDescription>, ClientError> {
+        let what = format!("{DESCRIBE} {group}");
+        let request = ShareGroupDescribeRequest::default().with_group_ids(vec![group_id(group)]);
+        let response = self.call_group(node, group, request, &what, deadline).await?;
+        let found = response.groups.into_iter().find(|described| described.group_id.0.as_str() == group);
+        let found = found.ok_or_else(|| ClientError::LeftOut { what: what.clone() })?;
+        match ErrorCode(found.error_code) {
+            ErrorCode::GROUP_ID_NOT_FOUND | ErrorCode::UNSUPPORTED_VERSION => return Ok(None),
+            code => self.check_coordinator(group, &what, code)?,
+        }
+        Ok(Some(GroupDescription::share(found, node)))
     }
 
     async fn try_delete_group(&self, group: &str, deadline: Instant) -> Result<(), ClientError> {
@@ -253,12 +345,44 @@ impl GroupKind {
         match name.to_ascii_lowercase().as_str() {
             "" | "classic" => Self::Classic,
             "consumer" => Self::Consumer,
+            "share" => Self::Share,
             _ => Self::Other(name.to_owned()),
         }
     }
 }
 
+impl std::fmt::Display for GroupKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Classic => "classic",
+            Self::Consumer => "consumer",
+            Self::Share => "share",
+            Self::Other(name) => name,
+        })
+    }
+}
+
 impl GroupDescription {
+    fn share(described: DescribedShareGroup, coordinator: NodeId) -> Self {
+        let members = described.members.into_iter().map(|member| GroupMember {
+            member_id: member.member_id.to_string(),
+            instance_id: None,
+            client_id: member.client_id.to_string(),
+            client_host: member.client_host.to_string(),
+            topics: member.subscribed_topic_names.iter().map(|name| Topic::from(name.as_str())).collect(),
+            assigned: shared_by(member.assignment),
+        });
+        Self {
+            group: described.group_id.0.to_string(),
+            kind: GroupKind::Share,
+            protocol_type: "share".to_owned(),
+            state: described.group_state.to_string(),
+            assignor: described.assignor_name.to_string(),
+            coordinator,
+            members: members.collect(),
+        }
+    }
+
     fn classic(described: DescribedGroup, coordinator: NodeId) -> Self {
         Self {
             group: described.group_id.0.to_string(),
@@ -316,5 +440,19 @@ fn partitions_of(assignment: MemberAssignment) -> Vec<TopicPartition> {
     each.collect()
 }
 
+fn shared_by(assignment: SharedAssignment) -> Vec<TopicPartition> {
+    let each = assignment.topic_partitions.into_iter().flat_map(|topic| {
+        let name = Topic::from(topic.topic_name.as_str());
+        topic.partitions.into_iter().map(move |partition| TopicPartition::new(&name, partition))
+    });
+    each.collect()
+}
+
+const LIST: &str = "list groups of broker";
 const DESCRIBE: &str = "describe group";
 const DELETE: &str = "delete group";
+
+/// KIP-518.
+const FIRST_WITH_STATES: i16 = 4;
+/// KIP-848.
+const FIRST_WITH_KINDS: i16 = 5;

@@ -12,12 +12,11 @@ use kafka_protocol::messages::{
     OffsetFetchResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use tokio::time::sleep;
 
 use super::retry::{Attempt, Try};
 use super::topics::{by_topic, topic_name};
 use super::{Admin, Outcomes, millis};
-use crate::client::{ClientError, CoordinatorKind, now};
+use crate::client::{ClientError, CoordinatorKind};
 use crate::machine::fetch::IsolationLevel;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, Timestamp, Topic, TopicPartition};
@@ -117,23 +116,11 @@ impl Admin {
         partitions: Option<&[TopicPartition]>,
     ) -> Result<Vec<(TopicPartition, GroupOffset)>, ClientError> {
         let deadline = self.deadline();
-        let mut last;
-        for failures in 1.. {
-            match self.try_group_offsets(group, partitions, deadline).await {
-                Ok(offsets) => return Ok(offsets),
-                Err(error) if !error.is_retriable() => return Err(error),
-                Err(error) => last = error,
-            }
-            let wait = self.cluster.config().retry_delay(failures);
-            if now() + wait >= deadline {
-                return Err(last);
-            }
-            sleep(wait).await;
-        }
-        Err(ClientError::timed_out(format_args!("{FETCH} {group}"), None))
+        self.settle(FETCH, deadline).one(|| self.try_group_offsets(group, partitions, deadline)).await
     }
 
-    /// Sets what the group has committed. The group must have no members, or the coordinator refuses.
+    /// Sets what the group has committed; [`plan_group_reset`](Self::plan_group_reset) finds places by time and the like. The group
+    /// must have no members, or the coordinator refuses.
     ///
     /// # Errors
     /// For each partition apart.
@@ -266,7 +253,15 @@ impl Admin {
             };
             topic.partitions.into_iter().map(code).map(move |(index, code)| (TopicPartition::new(&name, index), code))
         });
-        Ok(each.map(|(partition, code)| self.group_outcome(SET, group, partition, code)).collect())
+        let outcomes = each.map(|(partition, code)| match ErrorCode(code) {
+            // What a coordinator says to a commit by nobody where there are members.
+            code @ (ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::ILLEGAL_GENERATION | ErrorCode::STALE_MEMBER_EPOCH) => {
+                let what = format!("{SET} {group} on {partition}");
+                (partition, Err(ClientError::refused(what, code, Some("the group has members"))))
+            }
+            _ => self.group_outcome(SET, group, partition, code),
+        });
+        Ok(outcomes.collect())
     }
 
     async fn try_delete_group_offsets(

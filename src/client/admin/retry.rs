@@ -73,6 +73,33 @@ impl Settle<'_> {
         keys.iter().map(|key| (key.clone(), outcome(key))).collect()
     }
 
+    /// Tries until it succeeds, is refused for good, or the time is up. For calls that have one outcome.
+    pub(super) async fn one<T, F>(&self, attempt: impl Fn() -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut failures = 0;
+        loop {
+            let error = match attempt().await {
+                Ok(done) => return Ok(done),
+                Err(error) if !error.is_retriable() => return Err(error),
+                Err(error) => error,
+            };
+            if error.code().is_some_and(|code| code.invalidates_metadata()) {
+                self.cluster.invalidate(Stale::Admin(self.what));
+            }
+            failures += 1;
+            let wait = self.cluster.config().retry_delay(failures);
+            if now() + wait >= self.deadline {
+                return Err(match error {
+                    error @ ClientError::TimedOut { .. } => error,
+                    error => ClientError::timed_out(self.what, Some(error)),
+                });
+            }
+            sleep(wait).await;
+        }
+    }
+
     fn timed_out(&self, key: &impl Display, last: &ClientError) -> ClientError {
         match last {
             // It says so already.

@@ -1,5 +1,7 @@
 //! Admin calls against brokers that act by a script, in virtual time.
 
+mod configs;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

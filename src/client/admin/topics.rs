@@ -15,7 +15,7 @@ use kafka_protocol::protocol::StrBytes;
 use tokio::time::sleep;
 
 use super::retry::{Attempt, Try, join_all};
-use super::{Admin, Outcomes, millis};
+use super::{Admin, Outcomes};
 use crate::client::{ClientError, Stale, now};
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NewTopic, NodeId, Offset, Topic, TopicPartition};
@@ -366,15 +366,9 @@ impl Admin {
         topics.iter().filter(|topic| !visible(topic)).cloned().collect()
     }
 
-    fn millis_left(&self, deadline: Instant) -> i32 {
-        self.a_try(deadline).map_or(0, millis)
-    }
-
-    /// A refusal by what should be the controller. Where it is none any more, the next try finds the new one.
+    /// A refusal by what should be the controller.
     fn controller_refused(&self, what: &str, topic: &Topic, code: ErrorCode, message: Option<&str>) -> ClientError {
-        if code == ErrorCode::NOT_CONTROLLER {
-            self.cluster.invalidate(Stale::Admin("the controller has moved"));
-        }
+        self.note_controller(code);
         ClientError::refused(format_args!("{what} {topic}"), code, message)
     }
 }
