@@ -129,6 +129,102 @@ fn lag_counts_from_the_commit_and_a_mistyped_group_is_no_group_without_lag() {
     assert_eq!(counted.events("done")[0]["lag"], 5, "{counted:?}");
 }
 
+/// Runs until an answer fits: a broker answers before all of its parts know.
+fn until(broker: &Cluster, args: &[&str], fits: impl Fn(&Run) -> bool) -> Run {
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let last = run(broker, args);
+        if fits(&last) {
+            return last;
+        }
+        assert!(std::time::Instant::now() < deadline, "{args:?} within a minute: {last:?}");
+    }
+}
+
+#[test]
+fn settings_are_changed_and_a_dry_run_changes_nothing() {
+    let Some(broker) = kafka() else { return };
+    let name = topic(broker, "1");
+    let dry = ["configs", "alter", "topic", &name, "--set", "retention.ms=1000", "--dry-run", "--json"];
+    let dry = run(broker, &dry);
+    assert_eq!((dry.status, dry.events("valid").len()), (0, 1), "{dry:?}");
+    let alter = ["configs", "alter", "topic", &name, "--set", "segment.ms=99000", "--append", "cleanup.policy=compact"];
+    let altered = run(broker, &alter);
+    assert_eq!(altered.status, 0, "{altered:?}");
+    let described = until(broker, &["configs", "describe", "topic", &name, "--json"], |run| {
+        run.events("config").iter().any(|row| row["name"] == "cleanup.policy" && row["value"] == "delete,compact")
+    });
+    assert!(described.events("config").iter().all(|row| row["name"] != "retention.ms"), "{described:?}");
+    let bad = run(broker, &["configs", "alter", "topic", &name, "--set", "retention.ms=soon"]);
+    assert_eq!(bad.status, 1, "{bad:?}");
+    assert!(bad.errors.contains("INVALID_CONFIG"), "{bad:?}");
+    assert_eq!(run(broker, &["configs", "alter", "topic", &name]).status, 2);
+    assert_eq!(run(broker, &["configs", "describe", "broker", "one"]).status, 2);
+}
+
+#[test]
+fn a_group_is_reset_forgotten_and_its_records_deleted() {
+    let Some(broker) = kafka() else { return };
+    let (name, group) = (topic(broker, "1"), unique("tool"));
+    run(broker, &["produce", "--topic", &name, "--value", "v{n}", "--count", "5"]);
+    let reset =
+        |where_to: &[&str]| run(broker, &[&["groups", "reset", &group, "--topic", &name, "--json"], where_to].concat());
+    let dry = reset(&["--to-offset", "2", "--dry-run"]);
+    assert_eq!((dry.status, &dry.events("would-reset")[0]["after"]), (0, &json!("2")), "{dry:?}");
+    let first = reset(&["--to-offset", "2"]);
+    assert_eq!((first.status, &first.events("reset")[0]["before"]), (0, &Value::Null), "{first:?}");
+    let shifted = reset(&["--by", "-1"]);
+    let row = shifted.events("reset")[0];
+    assert_eq!((&row["before"], &row["after"]), (&json!("2"), &json!("1")), "{shifted:?}");
+    assert_eq!(reset(&[]).status, 2, "no place is given");
+
+    let cut = run(broker, &["records", "delete", &format!("{name}:0"), "--before", "4", "--json"]);
+    assert_eq!((cut.status, &cut.events("deleted")[0]["low"]), (0, &json!("4")), "{cut:?}");
+    let earliest = reset(&["--to-earliest"]);
+    assert_eq!(earliest.events("reset")[0]["after"], "4", "{earliest:?}");
+    let beyond = run(broker, &["records", "delete", &format!("{name}:0"), "--before", "99"]);
+    assert_eq!(beyond.status, 1, "{beyond:?}");
+    assert_eq!(run(broker, &["groups", "forget", &group, &name]).status, 0);
+    assert_eq!(run(broker, &["groups", "forget", &group, &name]).status, 1, "nothing is left");
+}
+
+#[test]
+fn partitions_are_added_and_the_cluster_tells_where_they_lie() {
+    let Some(broker) = kafka() else { return };
+    let name = topic(broker, "1");
+    let grown = run(broker, &["partitions", "add", &name, "--total", "3", "--json"]);
+    assert_eq!((grown.status, &grown.events("grown")[0]["partitions"]), (0, &json!(3)), "{grown:?}");
+    let again = run(broker, &["partitions", "add", &name, "--total", "3"]);
+    assert!(again.status == 1 && again.errors.contains("INVALID_PARTITIONS"), "{again:?}");
+    until(broker, &["cluster", "log-dirs", "--replicas", "--json"], |run| {
+        run.events("replica").iter().filter(|row| row["topic"] == json!(name)).count() == 3
+    });
+    let cluster = run(broker, &["cluster", "--json"]);
+    assert!(cluster.status == 0 && cluster.events("broker").iter().any(|row| row["fenced"] == false), "{cluster:?}");
+    let elected = run(broker, &["partitions", "elect", &format!("{name}:0"), "--json"]);
+    assert_eq!((elected.status, &elected.events("elected")[0]["needed"]), (0, &json!(false)), "{elected:?}");
+    let moved = run(broker, &["partitions", "move", &format!("{name}:0"), "--to", "99"]);
+    assert_eq!(moved.status, 1, "{moved:?}");
+    assert_eq!(run(broker, &["partitions", "moves"]).status, 0);
+}
+
+#[test]
+fn rules_of_access_are_added_listed_and_removed_but_never_all_by_accident() {
+    let Some(broker) = kafka() else { return };
+    let (name, user) = (unique("acl"), format!("User:{}", unique("tool")));
+    let add = ["acls", "add", "topic", &name, "--principal", &user, "--operation", "read", "--operation", "describe"];
+    let added = run(broker, &add);
+    assert_eq!(added.status, 0, "{added:?}");
+    let list = ["acls", "list", "--principal", &user, "--json"];
+    until(broker, &list, |run| run.events("acl").len() == 2);
+    assert_eq!(run(broker, &["acls", "remove"]).status, 2);
+    let dry = run(broker, &["acls", "remove", "--principal", &user, "--dry-run", "--json"]);
+    assert_eq!((dry.status, dry.events("acl").len()), (0, 2), "{dry:?}");
+    let removed = run(broker, &["acls", "remove", "--principal", &user, "--json"]);
+    assert_eq!((removed.status, removed.events("removed").len()), (0, 2), "{removed:?}");
+    until(broker, &list, |run| run.events("acl").is_empty());
+}
+
 /// It went away without leaving, and the group waited for its whole session, again at each such try.
 #[test]
 fn a_member_that_could_not_join_in_time_leaves_the_group() {

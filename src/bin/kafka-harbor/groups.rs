@@ -1,11 +1,14 @@
 //! `kafka-harbor groups`.
 
 use clap::{Args, Subcommand};
+use kafka_harbor::client::MemberName;
+use kafka_harbor::record::TopicPartition;
 use serde_json::{Value, json};
 
 use crate::connect::ConnectArgs;
 use crate::failure::{Failure, chain};
 use crate::output::Output;
+use crate::reset::{self, ResetArgs};
 use crate::topics::{all_done, settle};
 
 #[derive(Debug, Args)]
@@ -28,6 +31,24 @@ enum Command {
         #[arg(required = true)]
         groups: Vec<String>,
     },
+    /// Set where a group goes on
+    Reset(ResetArgs),
+    /// Take back what a group has committed on topics that it does not read any more
+    Forget {
+        group: String,
+        #[arg(required = true)]
+        topics: Vec<String>,
+    },
+    /// Send members away, as if they left
+    Remove {
+        group: String,
+        /// By member id, repeatable
+        #[arg(long = "member", value_name = "ID", required_unless_present = "instances")]
+        members: Vec<String>,
+        /// By static name, repeatable
+        #[arg(long = "instance", value_name = "NAME")]
+        instances: Vec<String>,
+    },
 }
 
 pub(crate) async fn run(args: GroupsArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
@@ -39,7 +60,7 @@ pub(crate) async fn run(args: GroupsArgs, connect: &ConnectArgs, output: Output)
                 .groups
                 .iter()
                 .map(|group| {
-                    let kind = format!("{:?}", group.kind).to_lowercase();
+                    let kind = group.kind.to_string();
                     vec![json!(group.group), json!(kind), json!(group.state), json!(group.coordinator.0)]
                 })
                 .collect();
@@ -86,6 +107,25 @@ pub(crate) async fn run(args: GroupsArgs, connect: &ConnectArgs, output: Output)
         }
         Some(Command::Delete { groups }) => {
             settle(admin.delete_groups(&groups).await, output, "deleted", |()| json!({}))
+        }
+        Some(Command::Reset(args)) => reset::run(args, &admin, output).await,
+        Some(Command::Forget { group, topics }) => {
+            let committed = admin.group_offsets(&group, None).await?.into_iter().map(|(partition, _)| partition);
+            let of_topics = |partition: &TopicPartition| topics.iter().any(|topic| topic == partition.topic.as_str());
+            let partitions: Vec<_> = committed.filter(of_topics).collect();
+            if partitions.is_empty() {
+                return Err(Failure::refused(format!("group {group} has committed nothing there")));
+            }
+            let outcomes = admin.delete_group_offsets(&group, &partitions).await;
+            let named = outcomes.into_iter().map(|(partition, outcome)| (partition.to_string(), outcome)).collect();
+            settle(named, output, "forgotten", |()| json!({}))
+        }
+        Some(Command::Remove { group, members, instances }) => {
+            let members = members.into_iter().map(MemberName::Id);
+            let members: Vec<_> = members.chain(instances.into_iter().map(MemberName::Instance)).collect();
+            let outcomes = admin.remove_members(&group, &members, "removed by an operator").await;
+            let named = outcomes.into_iter().map(|(member, outcome)| (member.to_string(), outcome)).collect();
+            settle(named, output, "removed", |()| json!({}))
         }
     }
 }

@@ -1,5 +1,8 @@
 //! `kafka-harbor`: the operator's tool. One file a command; [`output`] has the two forms of what is printed.
 
+mod acls;
+mod cluster;
+mod configs;
 mod connect;
 mod consume;
 #[cfg(feature = "testing")]
@@ -11,10 +14,13 @@ mod interrupt;
 mod lag;
 mod lines;
 mod output;
+mod partitions;
 mod produce;
 mod properties;
 mod record;
+mod records;
 mod redrive;
+mod reset;
 mod topics;
 
 use std::process::ExitCode;
@@ -25,7 +31,7 @@ use self::connect::ConnectArgs;
 use self::failure::Failure;
 use self::output::Output;
 
-/// Kafka from the command line: topics, groups, lag, records, and what waits in dead-letter topics.
+/// Kafka from the command line: topics, groups, lag, records, settings, access, and what waits in dead-letter topics.
 ///
 /// Exit status: 0 done, 1 refused or failed, 2 wrong usage, 3 no broker answered in time.
 #[derive(Debug, Parser)]
@@ -44,7 +50,17 @@ struct Cli {
 enum Command {
     /// List, create, describe and delete topics
     Topics(topics::TopicsArgs),
-    /// List, describe and delete groups
+    /// Elect leaders, move partitions, add some
+    Partitions(partitions::PartitionsArgs),
+    /// Delete records
+    Records(records::RecordsArgs),
+    /// Settings of topics, brokers, groups
+    Configs(configs::ConfigsArgs),
+    /// Who may do what
+    Acls(acls::AclsArgs),
+    /// Brokers, and what lies in their directories
+    Cluster(cluster::ClusterArgs),
+    /// List, describe, reset and delete groups, send members away
     Groups(groups::GroupsArgs),
     /// How far a group is behind
     Lag(lag::LagArgs),
@@ -75,6 +91,11 @@ fn main() -> ExitCode {
 async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     match cli.command {
         Command::Topics(args) => topics::run(args, &cli.connect, output).await,
+        Command::Partitions(args) => partitions::run(args, &cli.connect, output).await,
+        Command::Records(args) => records::run(args, &cli.connect, output).await,
+        Command::Configs(args) => configs::run(args, &cli.connect, output).await,
+        Command::Acls(args) => acls::run(args, &cli.connect, output).await,
+        Command::Cluster(args) => cluster::run(args, &cli.connect, output).await,
         Command::Groups(args) => groups::run(args, &cli.connect, output).await,
         Command::Lag(args) => lag::run(args, &cli.connect, output).await,
         Command::Produce(args) => produce::run(args, &cli.connect, output).await,

@@ -169,7 +169,7 @@ pub(crate) fn all_done(failed: Vec<String>) -> Result<(), Failure> {
     if failed.is_empty() { Ok(()) } else { Err(Failure::refused(failed.join("; "))) }
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+pub(crate) fn setting(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("not name=value")?;
     Ok((name.to_owned(), value.to_owned()))
 }
