@@ -6,9 +6,10 @@ use bytes::Bytes;
 use kafka_protocol::messages::FetchResponse;
 use kafka_protocol::messages::fetch_response::{FetchableTopicResponse, PartitionData};
 
+use super::FetchPlan;
 use super::budget::{Budget, Lease, Permit};
 use super::isolation::{Aborted, IsolationLevel};
-use super::{FetchPlan, PlannedFetch};
+use super::plan::PlannedFetch;
 use crate::protocol::batch::{self, BatchError, BatchView, CutBatch, EncodedBatch, ReadOptions};
 use crate::protocol::compression::Codec;
 use crate::protocol::error_code::ErrorCode;

@@ -20,64 +20,39 @@
 
 mod answer;
 mod budget;
+mod config;
+mod cursor;
+mod event;
 mod isolation;
+mod node;
 mod plan;
 mod position;
+mod schedule;
+mod verdict;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
-use crate::protocol::batch::{BatchError, ReadOptions};
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
-use crate::retry::{Backoff, ExponentialFullJitter};
+use crate::retry::Backoff;
 
 pub(crate) use answer::AnswerReader;
 use answer::Chunk;
 pub(crate) use answer::PartitionOutcome;
 pub(crate) use budget::{Budget, Lease};
+pub(crate) use config::FetchConfig;
+use cursor::{Cursor, CursorState};
+pub(crate) use cursor::{Leader, StartAt};
+pub(crate) use event::{FetchEvent, ResetCause};
 pub use isolation::IsolationLevel;
+use node::Node;
 pub(crate) use plan::FetchPlan;
-use plan::PlannedFetch;
 pub use position::OffsetReset;
 pub(crate) use position::Positions;
-
-/// How to fetch.
-#[derive(Debug, Clone)]
-pub(crate) struct FetchConfig {
-    /// How long a broker may wait for `min_bytes`.
-    pub(crate) max_wait: Duration,
-    pub(crate) min_bytes: i32,
-    /// The most that one answer may hold.
-    pub(crate) max_bytes: usize,
-    /// The most that one answer may hold of one partition.
-    pub(crate) max_partition_bytes: usize,
-    /// The most that may be held of all partitions.
-    pub(crate) budget_bytes: usize,
-    pub(crate) isolation: IsolationLevel,
-    pub(crate) read: ReadOptions,
-    pub(crate) backoff: ExponentialFullJitter,
-}
-
-impl Default for FetchConfig {
-    /// Java's defaults, but committed records alone, and 64 MiB in memory.
-    fn default() -> Self {
-        Self {
-            max_wait: Duration::from_millis(500),
-            min_bytes: 1,
-            max_bytes: 50 << 20,
-            max_partition_bytes: 1 << 20,
-            budget_bytes: 64 << 20,
-            isolation: IsolationLevel::default(),
-            read: ReadOptions::default(),
-            backoff: ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(5) },
-        }
-    }
-}
 
 /// Reads a membership's partitions.
 #[derive(Debug)]
@@ -92,78 +67,6 @@ pub(crate) struct Fetcher {
     last_version: u64,
     last_request: u64,
     last_turn: u64,
-}
-
-/// Where one partition stands.
-#[derive(Debug)]
-struct Cursor {
-    /// The assignment that it belongs to.
-    epoch: u64,
-    /// Of the position: a new one for every repositioning.
-    version: u64,
-    fetch_offset: Offset,
-    /// Of the last batch before `fetch_offset`, where it is known.
-    last_fetched_epoch: Option<LeaderEpoch>,
-    /// The same of what was handed over: where fetching goes on when the buffer is given up.
-    handed_epoch: Option<LeaderEpoch>,
-    /// Whether the log may have been truncated below `fetch_offset` since: the next request asks.
-    validate: bool,
-    leader: Option<Leader>,
-    topic_id: Uuid,
-    paused: bool,
-    state: CursorState,
-    failures: u32,
-    /// Grown while nothing but cut batches comes.
-    max_bytes: Option<usize>,
-    buffered: VecDeque<Chunk>,
-    buffered_bytes: usize,
-    /// Bytes that were fetched and not yet dropped, wherever they are.
-    held: Arc<AtomicUsize>,
-    /// When it last had its turn: whoever waits longest comes first in a request.
-    turn: u64,
-    queued: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum CursorState {
-    /// To be fetched.
-    Active,
-    /// To be fetched again then, or when its leader changes.
-    Waiting { until: Instant },
-    /// Waits for [`Fetcher::reposition`].
-    Resetting,
-}
-
-#[derive(Debug, Default)]
-struct Node {
-    in_flight: Option<u64>,
-    /// What the request in flight may bring.
-    reserved: usize,
-    not_before: Option<Instant>,
-    failures: u32,
-    /// How long a request waits that leaves out partitions with records to hand over; grows while they are not.
-    patience: Option<Duration>,
-    /// The most that a request asks for, while the broker answers larger ones with nothing but a throttle.
-    cap: Option<usize>,
-}
-
-/// A partition's leader, as metadata knows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Leader {
-    pub(crate) node: NodeId,
-    pub(crate) epoch: Option<LeaderEpoch>,
-    /// Nil where brokers do not tell.
-    pub(crate) topic_id: Uuid,
-}
-
-/// Where to begin with a partition.
-#[derive(Debug, Clone)]
-pub(crate) struct StartAt {
-    pub(crate) partition: TopicPartition,
-    pub(crate) epoch: u64,
-    pub(crate) offset: Offset,
-    /// Committed with the offset: the log is checked for truncation below it.
-    pub(crate) leader_epoch: Option<LeaderEpoch>,
 }
 
 /// What to do for a broker now.
@@ -184,28 +87,13 @@ pub(crate) struct Fetched {
     pub(crate) wake: Option<NodeId>,
 }
 
-/// What a fetcher tells.
+/// What came back for a [`FetchPlan`].
 #[derive(Debug)]
-pub(crate) enum FetchEvent {
-    /// Metadata of this partition's topic is old.
-    Stale { partition: TopicPartition },
-    /// Find a new position, and call [`Fetcher::reposition`].
-    NeedsReset { partition: TopicPartition, epoch: u64, from: Offset, cause: ResetCause },
-    /// The log was truncated: reading goes on at `to`.
-    Truncated { partition: TopicPartition, from: Offset, to: Offset },
-    /// The records at this offset cannot be read. They are asked for again, and not skipped.
-    Malformed { partition: TopicPartition, offset: Offset, error: BatchError },
-    /// The broker refuses the partition; it is asked again.
-    Refused { partition: TopicPartition, offset: Offset, code: ErrorCode },
-}
-
-/// Why a position is no use any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ResetCause {
-    /// The log does not reach there.
-    OutOfRange,
-    /// The topic was deleted and created anew.
-    Recreated,
+pub(crate) struct FetchAnswer {
+    pub(crate) throttle: Duration,
+    /// Of the whole request.
+    pub(crate) code: ErrorCode,
+    pub(crate) outcomes: Vec<(usize, PartitionOutcome)>,
 }
 
 impl Fetcher {
@@ -481,216 +369,6 @@ impl Fetcher {
         }
     }
 
-    /// What one partition may hold: an equal part of the budget.
-    fn share(&self) -> usize {
-        (self.config.budget_bytes / self.cursors.len().max(1)).max(MIN_SHARE)
-    }
-
-    /// The partitions of a broker that can be asked for, the one that waits longest first.
-    fn due(&mut self, now: Instant, node: NodeId, share: usize) -> Due {
-        let ahead = self.config.max_partition_bytes.min(share / 2);
-        let mut due = Due { partitions: Vec::new(), buffered: false, next: None };
-        let mut full = false;
-        for (partition, cursor) in &mut self.cursors {
-            if cursor.paused || !cursor.is_led_by(node) {
-                continue;
-            }
-            match cursor.state {
-                CursorState::Resetting => continue,
-                CursorState::Waiting { until } if now < until => {
-                    due.next = Some(due.next.map_or(until, |next| next.min(until)));
-                    continue;
-                }
-                CursorState::Waiting { .. } => cursor.state = CursorState::Active,
-                CursorState::Active => {}
-            }
-            if cursor.buffered_bytes > ahead {
-                due.buffered = true;
-            } else if cursor.held.load(Ordering::Acquire) > share / 2 {
-                full = true;
-            } else {
-                due.partitions.push((cursor.turn, partition.clone()));
-            }
-        }
-        if full {
-            due.buffered = true;
-            self.budget.want();
-        }
-        due.partitions.sort_unstable();
-        due
-    }
-
-    /// What an answer of this broker may bring; `None` while the budget is used up.
-    fn room(&mut self, node: NodeId) -> Option<usize> {
-        let fair = self.config.budget_bytes / self.nodes().count().max(1);
-        let reserved: usize = self.nodes.iter().filter(|(n, _)| **n != node).map(|(_, n)| n.reserved).sum();
-        let mut free = self.budget.available().saturating_sub(reserved);
-        if free < MIN_ROOM.min(fair) {
-            self.evict_paused();
-            free = self.budget.available().saturating_sub(reserved);
-        }
-        // Against the smallest budgets: one partition at a time always gets through once all was dropped.
-        let enough = free >= MIN_ROOM.min(fair) || self.budget.used() == 0;
-        enough.then(|| free.min(fair).min(self.config.max_bytes).max(1))
-    }
-
-    /// Drops what paused partitions have buffered: they can fetch it again, others cannot go on without the memory.
-    fn evict_paused(&mut self) {
-        for cursor in self.cursors.values_mut().filter(|cursor| cursor.paused) {
-            if let Some(first) = cursor.buffered.front() {
-                cursor.fetch_offset = first.from;
-                // Where a new leader was to check this, it still has to.
-                cursor.last_fetched_epoch = cursor.handed_epoch;
-                cursor.buffered.clear();
-                cursor.buffered_bytes = 0;
-            }
-        }
-    }
-
-    fn plan(&mut self, now: Instant, node: NodeId, due: Due, room: usize, share: usize) -> FetchPlan {
-        self.last_request += 1;
-        let id = self.last_request;
-        let state = self.nodes.entry(node).or_default();
-        let room = room.min(state.cap.unwrap_or(room));
-        state.in_flight = Some(id);
-        state.reserved = room;
-        let max_wait = if due.buffered {
-            let patience = state.patience.map_or(FIRST_PATIENCE, |patience| patience * 2).min(self.config.max_wait);
-            state.patience = Some(patience);
-            patience
-        } else {
-            state.patience = None;
-            // Whoever is resumed has to wait for the request that is on its way then.
-            let paused = self.cursors.values().any(|cursor| cursor.paused && cursor.is_led_by(node));
-            if paused { self.config.max_wait.min(WAIT_BESIDE_PAUSED) } else { self.config.max_wait }
-        };
-        let partitions = due
-            .partitions
-            .into_iter()
-            .filter_map(|(_, partition)| {
-                let cursor = self.cursors.get(&partition)?;
-                let limit = self.config.max_partition_bytes.min(share / 2).min(room);
-                Some(PlannedFetch {
-                    topic_id: cursor.topic_id,
-                    offset: cursor.fetch_offset,
-                    leader_epoch: cursor.leader.and_then(|leader| leader.epoch),
-                    last_fetched_epoch: cursor.last_fetched_epoch.filter(|_| cursor.validate),
-                    max_bytes: cursor.max_bytes.unwrap_or(limit),
-                    version: cursor.version,
-                    partition,
-                })
-            })
-            .collect();
-        let (min_bytes, isolation) = (self.config.min_bytes, self.config.isolation);
-        FetchPlan { id, node, sent: now, max_wait, min_bytes, max_bytes: room, isolation, partitions }
-    }
-
-    /// Takes in what an answer says of one partition. Whether it brought anything.
-    fn apply(&mut self, now: Instant, node: NodeId, asked: &PlannedFetch, outcome: PartitionOutcome) -> bool {
-        let partition = &asked.partition;
-        let Some(cursor) = self.cursors.get_mut(partition) else { return true };
-        // While a new position is looked for, an answer to the old one may neither move nor end the wait for it.
-        let resetting = cursor.state == CursorState::Resetting;
-        if resetting || cursor.version != asked.version || cursor.fetch_offset != asked.offset {
-            return true;
-        }
-        // The leader moved while the request was on its way: records are records, but whether the log still reaches there is
-        // for the new leader to say (librdkafka#4433, #4261).
-        let outdated = cursor.leader.is_some_and(|leader| leader.node != node || leader.epoch != asked.leader_epoch);
-        match outcome {
-            PartitionOutcome::Diverged { .. } | PartitionOutcome::Refused(_) | PartitionOutcome::Moved if outdated => {
-                true
-            }
-            PartitionOutcome::Records { chunk, flaw, cut } => {
-                cursor.validate = outdated;
-                let came = chunk.is_some();
-                if let Some(chunk) = chunk {
-                    self.last_turn += 1;
-                    cursor.accept(chunk, self.last_turn);
-                    self.enqueue(partition);
-                } else if let Some(cut) = cut {
-                    // Brokers before fetch version 3 cut a batch that is larger than was asked for.
-                    let wanted = cut.claimed_bytes.unwrap_or(0).max(asked.max_bytes.saturating_mul(2));
-                    cursor.max_bytes = Some(wanted.min(self.config.max_bytes));
-                }
-                if let Some(error) = flaw {
-                    self.malformed(now, partition, error);
-                }
-                came
-            }
-            PartitionOutcome::Diverged { end_offset, epoch } => {
-                self.truncated(partition, end_offset, epoch);
-                true
-            }
-            PartitionOutcome::Refused(code) => {
-                self.refused(now, asked, code);
-                true
-            }
-            PartitionOutcome::Moved => {
-                // Until the leader is told; should it not be, the broker is asked again, and says so again.
-                cursor.failures += 1;
-                let wait = self.config.backoff.delay(cursor.failures, 1.0);
-                cursor.state = CursorState::Waiting { until: now + wait };
-                true
-            }
-        }
-    }
-
-    fn truncated(&mut self, partition: &TopicPartition, end_offset: Offset, at: LeaderEpoch) {
-        let Some(cursor) = self.cursors.get_mut(partition) else { return };
-        let from = cursor.fetch_offset;
-        let first = cursor.buffered.front().map_or(from, |chunk| chunk.from);
-        cursor.validate = false;
-        if end_offset >= from {
-            return;
-        }
-        let (to, at) = if first < end_offset { (first, cursor.handed_epoch) } else { (end_offset, Some(at)) };
-        let epoch = cursor.epoch;
-        self.move_to(partition, epoch, to, at);
-        self.events.push_back(FetchEvent::Truncated { partition: partition.clone(), from, to });
-    }
-
-    fn malformed(&mut self, now: Instant, partition: &TopicPartition, error: BatchError) {
-        let Some(cursor) = self.cursors.get_mut(partition) else { return };
-        cursor.failures += 1;
-        let wait = POISON_BACKOFF.delay(cursor.failures, 1.0);
-        cursor.state = CursorState::Waiting { until: now + wait };
-        self.events.push_back(FetchEvent::Malformed {
-            partition: partition.clone(),
-            offset: cursor.fetch_offset,
-            error,
-        });
-    }
-
-    fn refused(&mut self, now: Instant, asked: &PlannedFetch, code: ErrorCode) {
-        let partition = &asked.partition;
-        let Some(cursor) = self.cursors.get_mut(partition) else { return };
-        if code == ErrorCode::OFFSET_OUT_OF_RANGE {
-            if asked.last_fetched_epoch.is_some() {
-                // The broker also says so when it does not know the epoch: ask for the offset alone.
-                cursor.validate = false;
-                return;
-            }
-            cursor.state = CursorState::Resetting;
-            let (epoch, from) = (cursor.epoch, cursor.fetch_offset);
-            let cause = ResetCause::OutOfRange;
-            self.events.push_back(FetchEvent::NeedsReset { partition: partition.clone(), epoch, from, cause });
-            return;
-        }
-        cursor.failures += 1;
-        let wait = self.config.backoff.delay(cursor.failures, 1.0);
-        cursor.state = CursorState::Waiting { until: now + wait };
-        let stale = code.invalidates_metadata() || STALE.contains(&code);
-        let tell = !stale || cursor.failures.is_multiple_of(TELL_STALE_EVERY);
-        if stale {
-            self.events.push_back(FetchEvent::Stale { partition: partition.clone() });
-        }
-        if tell {
-            let offset = cursor.fetch_offset;
-            self.events.push_back(FetchEvent::Refused { partition: partition.clone(), offset, code });
-        }
-    }
-
     fn node_failed(&mut self, now: Instant, node: NodeId) {
         let node = self.nodes.entry(node).or_default();
         node.failures += 1;
@@ -699,64 +377,6 @@ impl Fetcher {
     }
 }
 
-impl Cursor {
-    fn is_led_by(&self, node: NodeId) -> bool {
-        self.leader.is_some_and(|leader| leader.node == node)
-    }
-
-    fn accept(&mut self, mut chunk: Chunk, turn: u64) {
-        self.fetch_offset = chunk.next_offset;
-        self.last_fetched_epoch = chunk.leader_epoch;
-        self.failures = 0;
-        self.max_bytes = None;
-        self.turn = turn;
-        if chunk.batches.is_empty()
-            && let Some(last) = self.buffered.back_mut()
-        {
-            // It takes no memory that would bound how many of its kind are kept.
-            return last.cover(chunk);
-        }
-        self.buffered_bytes += chunk.lease.bytes();
-        chunk.lease.charge(&self.held);
-        self.buffered.push_back(chunk);
-    }
-}
-
-/// What came back for a [`FetchPlan`].
-#[derive(Debug)]
-pub(crate) struct FetchAnswer {
-    pub(crate) throttle: Duration,
-    /// Of the whole request.
-    pub(crate) code: ErrorCode,
-    pub(crate) outcomes: Vec<(usize, PartitionOutcome)>,
-}
-
-struct Due {
-    partitions: Vec<(u64, TopicPartition)>,
-    /// Some were left out because their records wait to be handed over or to be dropped.
-    buffered: bool,
-    next: Option<Instant>,
-}
-
-/// Refusals, beside those that the table says, that another broker may not give.
-const STALE: [ErrorCode; 4] = [
-    ErrorCode::UNKNOWN_TOPIC_ID,
-    ErrorCode::INCONSISTENT_TOPIC_ID,
-    ErrorCode::OFFSET_NOT_AVAILABLE,
-    ErrorCode::UNKNOWN_LEADER_EPOCH,
-];
-/// A moved leader is daily business; one that is not found for this many tries is told.
-const TELL_STALE_EVERY: u32 = 8;
-/// Between two tries at records that cannot be read.
-const POISON_BACKOFF: ExponentialFullJitter =
-    ExponentialFullJitter { first: Duration::from_secs(1), max: Duration::from_secs(30) };
-/// A partition's least share, however many there are.
-const MIN_SHARE: usize = 64 << 10;
-/// A request for less is not worth its round trip.
-const MIN_ROOM: usize = 256 << 10;
-const FIRST_PATIENCE: Duration = Duration::from_millis(5);
-/// How long a request waits that leaves out paused partitions: the most that a resumed one comes late.
-const WAIT_BESIDE_PAUSED: Duration = Duration::from_millis(100);
 const QUIET_PAUSE: Duration = Duration::from_millis(20);
 /// What a throttled broker is asked for at least. The first batch always comes whole, whatever its size.
 const MIN_THROTTLED_BYTES: usize = 16 << 10;

@@ -3,6 +3,8 @@
 use kafka_protocol::messages::ProducerId;
 use kafka_protocol::messages::fetch_response::AbortedTransaction;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::protocol::batch::{ControlKind, ProducerStamp};
 
