@@ -11,16 +11,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kafka_harbor::client::{
-    Client, CommitPosition, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, OffsetSpec, PartitionBatch,
+    BrokerAddress, Client, CommitPosition, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, OffsetSpec,
+    PartitionBatch,
 };
 use kafka_harbor::harbor::{Context, Failure, Harbor, Message, Text};
 use kafka_harbor::protocol::api::ApiKey;
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::{NewTopic, Offset, Record, Topic, TopicPartition};
-use kafka_harbor::testing::broker::{DevBroker, Effect, Rule, StartError};
+use kafka_harbor::testing::broker::{DevBroker, Effect, Listener, Rule, StartError};
+use kafka_protocol::messages::{FetchRequest, RequestHeader};
+use kafka_protocol::protocol::Decodable;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const SECOND: Duration = Duration::from_secs(1);
 const PRODUCE: ApiKey = ApiKey(0);
+const FETCH: ApiKey = ApiKey(1);
 
 async fn three() -> DevBroker {
     DevBroker::builder().nodes(3).topic("orders", 6).start().await.unwrap()
@@ -321,4 +326,138 @@ async fn faults_are_ordered_over_the_control_port() {
     producer.send(Record::new("orders", "y").with_partition(0)).await.unwrap();
     let state = ordered(&broker, r#"{"act":"partition","topic":"orders","partition":0}"#).await;
     assert_eq!(state["high_watermark"], 1);
+}
+
+/// What went over the wire of each Fetch: its bytes, and how many partitions it said and forgot.
+type Fetches = Arc<Mutex<Vec<(usize, usize, usize)>>>;
+
+/// Stands before the only node and takes notes of what is fetched.
+async fn overheard(broker: &DevBroker) -> (Fetches, String) {
+    let fetches = Fetches::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, target) = (listener.local_addr().unwrap().port(), broker.tcp_bootstrap());
+    broker.act(|cluster, _| cluster.advertise(1, Listener::Tcp, BrokerAddress::new("127.0.0.1", port)));
+    let notes = fetches.clone();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let node = tokio::net::TcpStream::connect(&target).await.unwrap();
+            let ((mut from_client, mut to_client), (mut from_node, mut to_node)) =
+                (client.into_split(), node.into_split());
+            let notes = notes.clone();
+            tokio::spawn(async move { tokio::io::copy(&mut from_node, &mut to_client).await });
+            tokio::spawn(async move {
+                while let Ok(length) = from_client.read_u32().await {
+                    let mut frame = vec![0; length as usize];
+                    from_client.read_exact(&mut frame).await.unwrap();
+                    note(&notes, &frame);
+                    to_node.write_u32(length).await.unwrap();
+                    to_node.write_all(&frame).await.unwrap();
+                }
+            });
+        }
+    });
+    (fetches, format!("127.0.0.1:{port}"))
+}
+
+fn note(fetches: &Fetches, mut frame: &[u8]) {
+    let (api, version) = (i16::from_be_bytes([frame[0], frame[1]]), i16::from_be_bytes([frame[2], frame[3]]));
+    if api != FETCH.0 {
+        return;
+    }
+    let bytes = frame.len();
+    let header = if version >= 12 { 2 } else { 1 };
+    RequestHeader::decode(&mut frame, header).unwrap();
+    let request = FetchRequest::decode(&mut frame, version).unwrap();
+    let said = request.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let forgotten = request.forgotten_topics_data.iter().map(|topic| topic.partitions.len()).sum();
+    fetches.lock().unwrap().push((bytes, said, forgotten));
+}
+
+/// Waits until the notes are so.
+async fn until(fetches: &Fetches, what: &str, holds: impl Fn(&[(usize, usize, usize)]) -> bool) {
+    let end = tokio::time::Instant::now() + 60 * SECOND;
+    while !holds(&fetches.lock().unwrap()) {
+        assert!(tokio::time::Instant::now() < end, "{what}: {:?}", fetches.lock().unwrap());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn of_a_thousand_idle_partitions_a_fetch_says_only_what_changed() {
+    let builder = DevBroker::builder().topic("orders", 1_000);
+    let broker = builder.listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let (fetches, address) = overheard(&broker).await;
+    let client = Client::builder([address]).build().unwrap();
+    let builder = client.consumer("idle").topic("orders", OffsetReset::Earliest);
+    let mut consumer = builder.fetch_max_wait(Duration::from_millis(20)).build().unwrap();
+    let said = |notes: &[(usize, usize, usize)]| notes.iter().map(|(_, said, _)| said).sum::<usize>();
+    until(&fetches, "all are said, and five requests come after", |notes| {
+        said(notes) >= 1_000 && notes.iter().rev().take(5).all(|(_, said, _)| *said == 0)
+    })
+    .await;
+    let idle = fetches.lock().unwrap().clone();
+    assert_eq!((said(&idle), idle.iter().map(|(_, _, forgotten)| forgotten).sum::<usize>()), (1_000, 0));
+    let (bytes, first) = (idle.last().unwrap().0, idle.iter().map(|(bytes, ..)| *bytes).max().unwrap());
+    assert!(bytes < 100 && first > 25_000, "{bytes} bytes, and {first} at first");
+
+    client.producer().build().unwrap().send(Record::new("orders", "x").with_partition(7)).await.unwrap();
+    let read = async {
+        while let Some(event) = consumer.next().await {
+            if let ConsumerEvent::Batch(batch) = event {
+                return batch.assigned.partition;
+            }
+        }
+        panic!("the membership ended");
+    };
+    assert_eq!(tokio::time::timeout(60 * SECOND, read).await.unwrap(), at(7));
+    until(&fetches, "its new position is said", |notes| said(notes) == 1_001).await;
+}
+
+/// A cluster of two racks, and a consumer in the second, which does not lead.
+async fn two_racks() -> (DevBroker, Client, Consumer) {
+    let builder = DevBroker::builder().nodes(2).topic("orders", 1).settings(|settings| {
+        settings.racks = vec!["east".to_owned(), "west".to_owned()];
+        settings.rack_aware_reads = true;
+    });
+    let broker = builder.start().await.unwrap();
+    broker.act(|cluster, now| cluster.move_leader(&at(0), 1, now)).unwrap();
+    let client = broker.client_config().build().unwrap();
+    let consumer = client.consumer("west").topic("orders", OffsetReset::Earliest).rack("west").build().unwrap();
+    (broker, client, consumer)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_consumer_reads_from_the_replica_in_its_rack() {
+    let (broker, client, mut consumer) = two_racks().await;
+    let mut seen = BTreeSet::new();
+    // The leader checks the position first, and serves what is there; then it sends the reader away.
+    for number in 0..2 {
+        produce(&client, number * 5, number * 5 + 5).await;
+        read(&mut consumer, &mut seen, number * 5 + 5).await;
+    }
+    let count = |node| broker.order(Rule::new(FETCH, Effect::Delay(Duration::ZERO)).node(node).always());
+    let (leader, other) = (count(1), count(2));
+    produce(&client, 10, 20).await;
+    read(&mut consumer, &mut seen, 20).await;
+    assert_eq!(broker.withdraw(leader), Some(0));
+    assert!(broker.withdraw(other).is_some_and(|fetches| fetches > 0));
+}
+
+/// The leader would send it there again and again, and no records with it.
+#[tokio::test(start_paused = true)]
+async fn a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_refuses_or_is_gone() {
+    for effect in
+        [Effect::Fail(ErrorCode::OFFSET_OUT_OF_RANGE), Effect::Fail(ErrorCode::NOT_LEADER_OR_FOLLOWER), Effect::Close]
+    {
+        let (broker, client, mut consumer) = two_racks().await;
+        let mut seen = BTreeSet::new();
+        for number in 0..2 {
+            produce(&client, number * 5, number * 5 + 5).await;
+            read(&mut consumer, &mut seen, number * 5 + 5).await;
+        }
+        broker.order(Rule::new(FETCH, effect).node(2).always());
+        produce(&client, 10, 20).await;
+        read(&mut consumer, &mut seen, 20).await;
+        assert_eq!(seen.len(), 20);
+    }
 }

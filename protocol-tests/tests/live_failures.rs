@@ -3,20 +3,26 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::adapter::{Assignment, Event};
-use kafka_harbor::client::{Client, Producer};
+use kafka_harbor::client::{Client, ConsumerEvent, OffsetReset, Producer};
 use kafka_harbor::error::WriteOutcome;
 use kafka_harbor::harbor::{Consumer, ConsumerStatus, Context, Failure, Harbor, Raw};
-use kafka_harbor::record::{Offset, Record, TopicPartition};
+use kafka_harbor::record::{NodeId, Offset, Record, TopicPartition};
 use protocol_tests::{Account, Cluster, Desk, Entry, Interruption, Watched, What, kafka_with, unique};
 use tokio::sync::{Mutex, OnceCell, watch};
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Readers that say where they are read there (KIP-392); node `n` is in `rack-n`.
+const NEARER_REPLICA: &str = "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector";
 
 /// Held by each test: two cores do not carry two of these clusters at work.
 static ALONE: Mutex<()> = Mutex::const_new(());
@@ -24,7 +30,7 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 /// One cluster of three for the tests that need one, each of which leaves it whole.
 async fn three() -> Option<&'static Cluster> {
     static THREE: OnceCell<Option<Cluster>> = OnceCell::const_new();
-    let start = || kafka_with(3, &["broker.session.timeout.ms=3000", "min.insync.replicas=2"], None);
+    let start = || kafka_with(3, &["broker.session.timeout.ms=3000", "min.insync.replicas=2", NEARER_REPLICA], None);
     THREE.get_or_init(|| async { tokio::task::block_in_place(start) }).await.as_ref()
 }
 
@@ -264,4 +270,77 @@ async fn a_broker_hangs_for_fifteen_seconds_under_load() {
     tokio::time::sleep(15 * SECOND).await;
     tokio::task::block_in_place(|| cluster.resume(leader));
     load.check().await;
+}
+
+/// Stands before each node and counts what it sends.
+fn counted(cluster: &Cluster) -> Option<(Vec<Arc<AtomicUsize>>, String)> {
+    let (addresses, targets) = (cluster.env.get("PROXIED")?.clone(), cluster.env.get("PROXY_TARGET")?.clone());
+    let counts = addresses.split(',').zip(targets.split(',')).map(|(address, target)| {
+        let (listener, target) = (TcpListener::bind(address).unwrap(), target.to_owned());
+        let count = Arc::new(AtomicUsize::new(0));
+        let sent = count.clone();
+        std::thread::spawn(move || {
+            for mut client in listener.incoming().flatten() {
+                let Ok(mut node) = TcpStream::connect(&target) else { continue };
+                let (mut from_client, mut to_node) = (client.try_clone().unwrap(), node.try_clone().unwrap());
+                let sent = sent.clone();
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from_client, &mut to_node);
+                    let _ = to_node.shutdown(Shutdown::Both);
+                });
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 16 << 10];
+                    while let Ok(read @ 1..) = node.read(&mut buffer) {
+                        sent.fetch_add(read, Ordering::SeqCst);
+                        if client.write_all(&buffer[..read]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = client.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        count
+    });
+    Some((counts.collect(), addresses))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_reads_from_the_replica_in_its_rack() {
+    let _alone = ALONE.lock().await;
+    let Some(cluster) = three().await else { return };
+    let Some((sent, bootstrap)) = counted(cluster) else { return };
+    let desk = Desk::at(cluster).await;
+    let topic = unique("racks");
+    desk.create(&topic, 1).await;
+    let client = Client::builder(bootstrap.split(',')).build().unwrap();
+    let producer = client.producer().build().unwrap();
+    let record = |number: usize| Record::new(topic.as_str(), vec![number as u8; 10_000]);
+    producer.send_all((0..600).map(record).collect()).await.unwrap();
+    producer.close(10 * SECOND).await.unwrap();
+    let described = client.admin().describe_topics(&[topic.as_str().into()]).await.remove(0).1.unwrap();
+    let partition = &described.partitions[0];
+    let leader = partition.leader.expect("a leader");
+    let nearer = *partition.replicas.iter().find(|replica| **replica != leader).expect("three replicas");
+
+    let before: Vec<_> = sent.iter().map(|sent| sent.load(Ordering::SeqCst)).collect();
+    let group = unique("group");
+    let builder = client.consumer(&group).topic(topic.as_str(), OffsetReset::Earliest);
+    let mut consumer = builder.rack(format!("rack-{}", nearer.0)).build().unwrap();
+    let mut bytes = 0;
+    while bytes < 600 * 10_000 {
+        let event = tokio::time::timeout(60 * SECOND, consumer.next()).await.expect("in time").expect("not ended");
+        if let ConsumerEvent::Batch(batch) = event {
+            let records = batch.batches.iter().flat_map(|batch| batch.records()).map(Result::unwrap);
+            bytes +=
+                records.filter(|record| record.offset >= batch.from).map(|r| r.value.unwrap().len()).sum::<usize>();
+        }
+    }
+    let of = |node: NodeId| {
+        let at = usize::try_from(node.0).unwrap() - 1;
+        sent[at].load(Ordering::SeqCst) - before[at]
+    };
+    // The leader serves while it checks where to begin.
+    assert!(of(nearer) > 4_000_000 && of(leader) < 2_000_000, "{} of {nearer}, {} of {leader}", of(nearer), of(leader));
+    consumer.close(10 * SECOND).await.unwrap();
 }

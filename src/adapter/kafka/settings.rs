@@ -32,6 +32,7 @@ pub(super) struct KafkaSettings {
     buffer_bytes: Option<usize>,
     compression: Option<Compression>,
     group_protocol: Option<GroupProtocol>,
+    rack: Option<String>,
     session_timeout: Option<Duration>,
     heartbeat_interval: Option<Duration>,
     fetch_max_wait: Option<Duration>,
@@ -53,6 +54,7 @@ impl KafkaAdapterBuilder {
             buffer_bytes: None,
             compression: None,
             group_protocol: None,
+            rack: None,
             session_timeout: None,
             heartbeat_interval: None,
             fetch_max_wait: None,
@@ -198,6 +200,12 @@ impl KafkaAdapterBuilder {
         self
     }
 
+    /// As [`ConsumerBuilder::rack`].
+    pub fn rack(mut self, rack: impl Into<String>) -> Self {
+        self.settings.rack = Some(rack.into());
+        self
+    }
+
     /// As [`ConsumerBuilder::session_timeout`].
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.settings.session_timeout = Some(timeout);
@@ -295,6 +303,7 @@ impl KafkaSettings {
         }
         builder = set(builder, options.instance_id.clone(), ConsumerBuilder::instance_id);
         builder = set(builder, self.group_protocol, ConsumerBuilder::group_protocol);
+        builder = set(builder, self.rack.clone(), ConsumerBuilder::rack);
         builder = set(builder, self.session_timeout, ConsumerBuilder::session_timeout);
         builder = set(builder, self.heartbeat_interval, ConsumerBuilder::heartbeat_interval);
         builder = set(builder, self.fetch_max_wait, ConsumerBuilder::fetch_max_wait);

@@ -28,6 +28,7 @@ pub(super) async fn run(shared: Arc<Shared>, node: NodeId, connection: Connectio
             NextFetch::Wait(until) => {
                 let latest = now() + LOOK_AGAIN;
                 let until = until.map_or(latest, |until| until.min(latest));
+                shared.fetcher_told();
                 // Whether it was woken or it is time: look again.
                 let _ = timeout_at(until.into(), changed.notified()).await;
                 continue;
@@ -63,22 +64,27 @@ async fn ask(shared: &Shared, connection: &Connection, plan: &Arc<FetchPlan>) ->
 
 /// Reads the answer, one partition after the other; other tasks get their turn in between.
 async fn open(shared: &Shared, plan: &FetchPlan, response: FetchResponse, throttle: Duration) -> FetchAnswer {
-    let code = ErrorCode(response.error_code);
+    let (code, session) = (ErrorCode(response.error_code), response.session_id);
     let moved = shared.cluster.learn_leaders(&leader_hints(plan, &response));
     let budget = shared.lock().fetcher.budget().clone();
     let mut reader = AnswerReader::new(response, shared.settings.fetch.read, budget);
-    let mut outcomes = Vec::with_capacity(plan.partitions.len());
+    let mut outcomes = Vec::new();
     while let Some((index, outcome)) = reader.next(plan) {
         let outcome = match outcome {
-            PartitionOutcome::Refused(_) if moved.contains(&plan.partitions[index].partition) => {
+            PartitionOutcome::Refused(_)
+                if plan.asked.get(index).is_some_and(|asked| moved.contains(&asked.partition)) =>
+            {
                 PartitionOutcome::Moved
+            }
+            PartitionOutcome::Nearer(Some(node)) if !shared.cluster.view().brokers.contains_key(&node) => {
+                PartitionOutcome::Nearer(None)
             }
             outcome => outcome,
         };
         outcomes.push((index, outcome));
         tokio::task::consume_budget().await;
     }
-    FetchAnswer { throttle, code, outcomes }
+    FetchAnswer { throttle, code, session, outcomes }
 }
 
 /// What the answer says of leaders that moved (KIP-951). Of partitions that were asked for alone, and of no broker that refused and
@@ -92,11 +98,12 @@ fn leader_hints(plan: &FetchPlan, response: &FetchResponse) -> Vec<LeaderHint> {
             if !refused || leader.0 < 0 || data.current_leader.leader_epoch < 0 || leader == plan.node {
                 continue;
             }
-            let Some(asked) = plan.find(0, topic, data.partition_index) else { continue };
+            let asked = plan.asked.find(0, topic, data.partition_index).and_then(|at| plan.asked.get(at));
+            let Some(asked) = asked else { continue };
             let endpoint = response.node_endpoints.iter().find(|endpoint| endpoint.node_id.0 == leader.0);
             let address = endpoint.and_then(|at| Some(BrokerAddress::new(&*at.host, u16::try_from(at.port).ok()?)));
             hints.push(LeaderHint {
-                partition: plan.partitions[asked].partition.clone(),
+                partition: asked.partition.clone(),
                 topic_id: topic.topic_id,
                 leader,
                 epoch: LeaderEpoch(data.current_leader.leader_epoch),

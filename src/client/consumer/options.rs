@@ -190,6 +190,16 @@ impl ConsumerBuilder {
         self
     }
 
+    /// Where this consumer runs. Brokers that are set so (`replica.selector.class`) then have it read from a replica in that rack
+    /// where there is one, instead of from the leader (KIP-392). For each partition that is asked of the leader anew when the
+    /// client's metadata is old ([`metadata_max_age`](crate::client::ClientBuilder::metadata_max_age)), and the leader itself is
+    /// read for half a minute after the other replica failed or refused. What a position is worth is for the leader alone to say.
+    /// Assignors hear of the rack too (KIP-881). 1 to 249 bytes. Default none. Java: `client.rack`.
+    pub fn rack(mut self, rack: impl Into<String>) -> Self {
+        self.group.rack = Some(StrBytes::from_string(rack.into()));
+        self
+    }
+
     /// The consumer, which joins at once, in the background.
     ///
     /// # Errors
@@ -205,6 +215,8 @@ impl ConsumerBuilder {
         } else if let Some(assignors) = self.assignors {
             self.group.offers = vec![assignors];
         }
+        self.fetch.rack = self.group.rack.clone();
+        self.fetch.replica_max_age = self.cluster.config().metadata.max_age;
         let settings = Settings {
             topics: self.topics,
             group: self.group,
@@ -240,6 +252,8 @@ impl ConsumerBuilder {
         let name = group.instance_id.as_deref().unwrap_or("unset");
         let is_name = (1..=249).contains(&name.len()) && name.chars().all(legal) && !matches!(name, "." | "..");
         problems.require(is_name, "instance_id", "it is no name of 1 to 249 letters, digits, '.', '_' and '-'");
+        let rack = group.rack.as_deref().unwrap_or("unset");
+        problems.require((1..=249).contains(&rack.len()), "rack", "it is not of 1 to 249 bytes");
         let classic = self.protocol == GroupProtocol::Classic;
         let consumer = self.protocol == GroupProtocol::Consumer;
         problems.require(
@@ -288,6 +302,7 @@ mod tests {
             .assignors(vec![Arc::new(CooperativeSticky), Arc::new(RoundRobin)])
             .interop_node(true)
             .instance_id("a b")
+            .rack("")
             .server_assignor("uniform")
             .fetch_min_bytes(usize::MAX)
             .fetch_memory_bytes(0)
@@ -299,6 +314,7 @@ mod tests {
             "topic",
             "heartbeat_interval",
             "instance_id",
+            "rack",
             "server_assignor",
             "assignors",
             "assignors",

@@ -222,12 +222,13 @@ impl Shared {
     /// Acts on what the fetcher tells, after anything that may make it tell.
     pub(super) fn fetcher_told(&self) {
         let mut stale = Vec::new();
-        let mut reset = false;
+        let (mut reset, mut redirected) = (false, false);
         let waker = {
             let mut state = self.lock();
             while let Some(event) = state.fetcher.poll_event() {
                 match event {
                     FetchEvent::Stale { partition } => stale.push(partition),
+                    FetchEvent::Redirected => redirected = true,
                     FetchEvent::NeedsReset { partition, epoch, from, cause } => {
                         reset = true;
                         let policy = match cause {
@@ -256,7 +257,7 @@ impl Shared {
             state.waker.take()
         };
         wake(waker);
-        if reset {
+        if reset || redirected {
             self.changed.notify_one();
         }
         for partition in stale {

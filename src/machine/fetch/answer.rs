@@ -13,7 +13,7 @@ use super::plan::PlannedFetch;
 use crate::protocol::batch::{self, BatchError, BatchView, CutBatch, EncodedBatch, ReadOptions};
 use crate::protocol::compression::Codec;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{LeaderEpoch, Offset};
+use crate::record::{LeaderEpoch, NodeId, Offset};
 
 /// Records of one partition from one answer.
 #[derive(Debug)]
@@ -59,7 +59,11 @@ pub(crate) enum PartitionOutcome {
         /// Of the records before it.
         epoch: LeaderEpoch,
     },
+    /// There is more, and nothing came with the answer to whether the log was truncated.
+    Withheld,
     Refused(ErrorCode),
+    /// The leader prefers another replica for this reader (KIP-392); absent if its address is not known.
+    Nearer(Option<NodeId>),
     /// Another broker leads the partition, and metadata has it already.
     Moved,
 }
@@ -89,7 +93,7 @@ impl AnswerReader {
         loop {
             let (index, data) = match &mut self.topic {
                 Some((topic, partitions)) => match partitions.next() {
-                    Some(data) => (plan.find(self.at, topic, data.partition_index), data),
+                    Some(data) => (plan.asked.find(self.at, topic, data.partition_index), data),
                     None => {
                         self.topic = None;
                         continue;
@@ -102,9 +106,9 @@ impl AnswerReader {
                     continue;
                 }
             };
-            if let Some(index) = index {
+            if let Some((index, asked)) = index.and_then(|index| Some((index, plan.asked.get(index)?))) {
                 self.at = index + 1;
-                return Some((index, self.read(plan.isolation, &plan.partitions[index], data)));
+                return Some((index, self.read(plan.isolation, asked, data)));
             }
         }
     }
@@ -121,6 +125,12 @@ impl AnswerReader {
             return PartitionOutcome::Diverged { end_offset, epoch };
         }
         let Some(records) = data.records.filter(|records| !records.is_empty()) else {
+            if data.preferred_read_replica.0 >= 0 {
+                return PartitionOutcome::Nearer(Some(NodeId(data.preferred_read_replica.0)));
+            }
+            if asked.last_fetched_epoch.is_some() && data.high_watermark > asked.offset.0 {
+                return PartitionOutcome::Withheld;
+            }
             return PartitionOutcome::Records { chunk: None, flaw: None, cut: None };
         };
         let aborted = match isolation {

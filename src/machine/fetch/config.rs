@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kafka_protocol::protocol::StrBytes;
+
 use super::IsolationLevel;
 use crate::protocol::batch::ReadOptions;
 use crate::retry::ExponentialFullJitter;
@@ -21,6 +23,10 @@ pub(crate) struct FetchConfig {
     pub(crate) isolation: IsolationLevel,
     pub(crate) read: ReadOptions,
     pub(crate) backoff: ExponentialFullJitter,
+    /// Where this reader runs (KIP-392).
+    pub(crate) rack: Option<StrBytes>,
+    /// How long the leader's word for another replica counts.
+    pub(crate) replica_max_age: Duration,
 }
 
 impl Default for FetchConfig {
@@ -35,6 +41,8 @@ impl Default for FetchConfig {
             isolation: IsolationLevel::default(),
             read: ReadOptions::default(),
             backoff: ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(5) },
+            rack: None,
+            replica_max_age: Duration::from_secs(300),
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
 use super::answer::Chunk;
+use super::schedule::Limits;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
 
 /// Where one partition stands.
@@ -24,7 +25,15 @@ pub(super) struct Cursor {
     pub(super) handed_epoch: Option<LeaderEpoch>,
     /// Whether the log may have been truncated below `fetch_offset` since: the next request asks.
     pub(super) validate: bool,
+    /// Whether the leader does not know `last_fetched_epoch`, so that it cannot be asked.
+    pub(super) epoch_unknown: bool,
     pub(super) leader: Option<Leader>,
+    /// Read instead of the leader.
+    pub(super) replica: Option<Replica>,
+    /// Until when no other replica than the leader is to be read.
+    pub(super) leader_until: Option<Instant>,
+    /// Where it was in the session of its broker.
+    pub(super) place: Option<usize>,
     pub(super) topic_id: Uuid,
     pub(super) paused: bool,
     pub(super) state: CursorState,
@@ -50,6 +59,14 @@ pub(super) enum CursorState {
     Resetting,
 }
 
+/// A replica that the leader prefers for this reader (KIP-392).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Replica {
+    pub(super) node: NodeId,
+    /// When the leader is asked anew.
+    pub(super) until: Instant,
+}
+
 /// A partition's leader, as metadata knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Leader {
@@ -70,13 +87,41 @@ pub(crate) struct StartAt {
 }
 
 impl Cursor {
-    pub(super) fn is_led_by(&self, node: NodeId) -> bool {
-        self.leader.is_some_and(|leader| leader.node == node)
+    /// The broker that it is read from.
+    pub(super) fn source(&self) -> Option<NodeId> {
+        let leader = self.leader?.node;
+        Some(self.replica.map_or(leader, |replica| replica.node))
+    }
+
+    /// Whether this broker can be asked for it.
+    pub(super) fn is_due(&self, node: NodeId, limits: Limits) -> bool {
+        self.source() == Some(node)
+            && !self.paused
+            && self.state == CursorState::Active
+            && self.buffered_bytes <= limits.ahead
+            && !self.holds_too_much(limits)
+    }
+
+    /// Whether what was handed over and is not dropped yet is more than its share.
+    pub(super) fn holds_too_much(&self, limits: Limits) -> bool {
+        self.held.load(Ordering::Acquire) > limits.share / 2
+    }
+
+    /// Whether this broker is asked although it does not lead.
+    pub(super) fn follows(&self, node: NodeId) -> bool {
+        self.replica.is_some_and(|replica| replica.node == node)
+    }
+
+    /// Goes back to the leader for a while.
+    pub(super) fn leave_replica(&mut self, now: Instant) {
+        self.replica = None;
+        self.leader_until = Some(now + LEADER_AFTER_FAILURE);
     }
 
     pub(super) fn accept(&mut self, mut chunk: Chunk, turn: u64) {
         self.fetch_offset = chunk.next_offset;
         self.last_fetched_epoch = chunk.leader_epoch;
+        self.epoch_unknown = false;
         self.failures = 0;
         self.max_bytes = None;
         self.turn = turn;
@@ -91,3 +136,6 @@ impl Cursor {
         self.buffered.push_back(chunk);
     }
 }
+
+/// How long the leader is read after another replica failed: it may not know, and would send there again.
+const LEADER_AFTER_FAILURE: Duration = Duration::from_secs(30);

@@ -15,6 +15,8 @@ pub(crate) enum FetchEvent {
     Truncated { partition: TopicPartition, from: Offset, to: Offset },
     /// The records at this offset cannot be read. They are asked for again, and not skipped.
     Malformed { partition: TopicPartition, offset: Offset, error: BatchError },
+    /// A partition is read from another broker now, which may not be asked yet.
+    Redirected,
     /// The broker refuses the partition; it is asked again.
     Refused { partition: TopicPartition, offset: Offset, code: ErrorCode },
 }

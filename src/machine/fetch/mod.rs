@@ -28,9 +28,10 @@ mod node;
 mod plan;
 mod position;
 mod schedule;
+mod session;
 mod verdict;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -93,6 +94,8 @@ pub(crate) struct FetchAnswer {
     pub(crate) throttle: Duration,
     /// Of the whole request.
     pub(crate) code: ErrorCode,
+    /// The session that the broker keeps, 0 for none.
+    pub(crate) session: i32,
     pub(crate) outcomes: Vec<(usize, PartitionOutcome)>,
 }
 
@@ -126,7 +129,11 @@ impl Fetcher {
             last_fetched_epoch: start.leader_epoch,
             handed_epoch: start.leader_epoch,
             validate: start.leader_epoch.is_some(),
+            epoch_unknown: false,
             leader: None,
+            replica: None,
+            leader_until: None,
+            place: None,
             topic_id: Uuid::nil(),
             paused: false,
             state: CursorState::Active,
@@ -222,18 +229,18 @@ impl Fetcher {
                 continue;
             }
             cursor.validate = cursor.last_fetched_epoch.is_some();
+            cursor.epoch_unknown = false;
             cursor.leader = Some(leader);
+            (cursor.replica, cursor.leader_until) = (None, None);
             if matches!(cursor.state, CursorState::Waiting { .. }) {
                 cursor.state = CursorState::Active;
             }
         }
     }
 
-    /// The brokers that lead a partition of this membership.
+    /// The brokers that a partition of this membership is read from.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        let mut nodes: Vec<_> = self.cursors.values().filter_map(|cursor| Some(cursor.leader?.node)).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
+        let nodes: BTreeSet<_> = self.cursors.values().filter_map(Cursor::source).collect();
         nodes.into_iter()
     }
 
@@ -247,34 +254,50 @@ impl Fetcher {
             return NextFetch::Wait(Some(not_before));
         }
         state.not_before = None;
-        let share = self.share();
-        let due = self.due(now, node, share);
-        if due.partitions.is_empty() {
+        let limits = self.limits();
+        let due = self.due(now, node, limits);
+        if !due.any {
             return NextFetch::Wait(due.next);
         }
         let Some(room) = self.room(node) else {
             self.budget.want();
             return NextFetch::Wait(due.next);
         };
-        NextFetch::Send(self.plan(now, node, due, room, share))
+        NextFetch::Send(self.plan(now, node, &due, room, limits))
     }
 
     /// A broker answered. `outcomes` are those of [`AnswerReader`].
     pub(crate) fn handle_answer(&mut self, now: Instant, plan: &FetchPlan, answer: FetchAnswer) {
         let Some(node) = self.nodes.get_mut(&plan.node).filter(|node| node.in_flight == Some(plan.id)) else { return };
-        *node = Node { patience: node.patience, cap: node.cap, ..Node::default() };
+        node.in_flight = None;
+        node.reserved = 0;
+        node.not_before = None;
+        node.session.answered(plan.step, answer.session, answer.code);
         if !answer.throttle.is_zero() {
             node.not_before = Some(now + answer.throttle);
+        }
+        // Only a whole request is no use at once after the session was refused.
+        if SESSION_REFUSALS.contains(&answer.code) && !plan.is_whole() {
+            return;
         }
         if !answer.code.is_ok() {
             return self.node_failed(now, plan.node);
         }
+        node.failures = 0;
         let mut useful = false;
-        let mut answered = vec![false; plan.partitions.len()];
+        let mut answered = vec![false; plan.asked.places()];
         for (index, outcome) in answer.outcomes {
             // A partition that is named twice counts once (franz-go#1348).
-            if !std::mem::replace(&mut answered[index], true) {
-                useful |= self.apply(now, plan.node, &plan.partitions[index], outcome);
+            if let Some(asked) = plan.asked.get(index)
+                && !std::mem::replace(&mut answered[index], true)
+            {
+                useful |= self.apply(now, plan.node, asked, outcome);
+            }
+        }
+        // What is not told although it was just said was found to be as it was said.
+        for at in plan.said.iter().filter(|at| !plan.is_whole() && !answered[**at]) {
+            if let Some(asked) = plan.asked.get(*at) {
+                self.apply(now, plan.node, asked, PartitionOutcome::Records { chunk: None, flaw: None, cut: None });
             }
         }
         self.adapt(plan, answer.throttle, useful);
@@ -303,9 +326,18 @@ impl Fetcher {
         let Some(node) = self.nodes.get_mut(&plan.node).filter(|node| node.in_flight == Some(plan.id)) else { return };
         node.in_flight = None;
         node.reserved = 0;
+        node.session.in_doubt();
         self.node_failed(now, plan.node);
-        if let Some(first) = plan.partitions.first() {
+        if let Some(first) = plan.asked.fetches().next() {
             self.events.push_back(FetchEvent::Stale { partition: first.partition.clone() });
+        }
+        let mut redirected = false;
+        for cursor in self.cursors.values_mut().filter(|cursor| cursor.follows(plan.node)) {
+            cursor.leave_replica(now);
+            redirected = true;
+        }
+        if redirected {
+            self.events.push_back(FetchEvent::Redirected);
         }
     }
 
@@ -320,11 +352,11 @@ impl Fetcher {
             cursor.handed_epoch = chunk.leader_epoch;
             let epoch = cursor.epoch;
             let mut wake = None;
-            if let Some(leader) = cursor.leader
-                && let Some(node) = self.nodes.get_mut(&leader.node)
+            if let Some(source) = cursor.source()
+                && let Some(node) = self.nodes.get_mut(&source)
             {
                 node.patience = None;
-                wake = node.in_flight.is_none().then_some(leader.node);
+                wake = node.in_flight.is_none().then_some(source);
             }
             self.enqueue(&partition);
             return Some(Fetched { partition, epoch, chunk, wake });
@@ -360,6 +392,7 @@ impl Fetcher {
         cursor.last_fetched_epoch = at;
         cursor.handed_epoch = at;
         cursor.validate = false;
+        cursor.epoch_unknown = false;
         cursor.state = CursorState::Active;
         cursor.failures = 0;
         cursor.buffered.clear();
@@ -377,6 +410,12 @@ impl Fetcher {
     }
 }
 
+/// What a broker says that does not know, or not so, the session that a request names.
+const SESSION_REFUSALS: [ErrorCode; 3] = [
+    ErrorCode::FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode::INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR,
+];
 const QUIET_PAUSE: Duration = Duration::from_millis(20);
 /// What a throttled broker is asked for at least. The first batch always comes whole, whatever its size.
 const MIN_THROTTLED_BYTES: usize = 16 << 10;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use super::session::Session;
+
 /// A broker, as a fetcher knows it.
 #[derive(Debug, Default)]
 pub(super) struct Node {
@@ -14,4 +16,5 @@ pub(super) struct Node {
     pub(super) patience: Option<Duration>,
     /// The most that a request asks for, while the broker answers larger ones with nothing but a throttle.
     pub(super) cap: Option<usize>,
+    pub(super) session: Session,
 }

@@ -1,15 +1,16 @@
 //! What is asked of one broker.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::fetch_response::FetchableTopicResponse;
-use kafka_protocol::messages::{BrokerId, FetchRequest};
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
+use kafka_protocol::messages::{BrokerId, FetchRequest, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use super::IsolationLevel;
-use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
+use super::session::{Forgotten, Known};
+use crate::record::{LeaderEpoch, NodeId, Offset, Topic, TopicPartition};
 
 /// One Fetch request, as it was decided on.
 #[derive(Debug)]
@@ -22,11 +23,19 @@ pub(crate) struct FetchPlan {
     pub(crate) min_bytes: i32,
     pub(crate) max_bytes: usize,
     pub(crate) isolation: IsolationLevel,
-    pub(crate) partitions: Vec<PlannedFetch>,
+    /// Where the broker is to be nearer than the leader, if it can.
+    pub(crate) rack: Option<StrBytes>,
+    /// All that is asked of the broker, said now or before.
+    pub(crate) asked: Arc<Known>,
+    /// As which request of which session it goes.
+    pub(super) step: (i32, i32),
+    /// Places of what is said now, in the order in which it is to be served.
+    pub(super) said: Vec<usize>,
+    pub(super) forgotten: Vec<Forgotten>,
 }
 
 /// One partition of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PlannedFetch {
     pub(crate) partition: TopicPartition,
     pub(crate) topic_id: Uuid,
@@ -42,60 +51,81 @@ pub(crate) struct PlannedFetch {
 impl FetchPlan {
     /// The newest version that it can be written in: from 13 on topics go by id (KIP-516), which older metadata lacks.
     pub(crate) fn max_version(&self) -> i16 {
-        if self.partitions.iter().any(|asked| asked.topic_id.is_nil()) { LAST_BY_NAME } else { i16::MAX }
+        if self.asked.is_by_name() { LAST_BY_NAME } else { i16::MAX }
     }
 
-    /// The request in this version. No fetch session (KIP-227) and no rack (KIP-392).
+    /// Whether it says everything, and so depends on nothing that the broker remembers.
+    pub(super) fn is_whole(&self) -> bool {
+        self.step.1 == 0
+    }
+
+    /// The request in this version.
     pub(crate) fn request(&self, version: i16) -> FetchRequest {
         let mut topics: Vec<FetchTopic> = Vec::new();
-        let mut last: Option<&TopicPartition> = None;
-        for asked in &self.partitions {
+        let mut last: Option<&PlannedFetch> = None;
+        for asked in self.said.iter().filter_map(|at| self.asked.get(*at)) {
             let partition = asked.request(version);
             match topics.last_mut() {
-                Some(topic) if last.is_some_and(|last| last.topic == asked.partition.topic) => {
+                Some(topic) if last.is_some_and(|last| last.is_of_the_topic_of(asked)) => {
                     topic.partitions.push(partition);
                 }
                 _ => {
-                    let mut topic = FetchTopic::default().with_partitions(vec![partition]);
-                    if version > LAST_BY_NAME {
-                        topic.topic_id = asked.topic_id;
-                    } else {
-                        topic.topic = StrBytes::from_string(asked.partition.topic.as_str().to_owned()).into();
-                    }
-                    topics.push(topic);
+                    let (id, name) = reference(version, asked.topic_id, &asked.partition.topic);
+                    let topic = FetchTopic::default().with_topic(name).with_topic_id(id);
+                    topics.push(topic.with_partitions(vec![partition]));
                 }
             }
-            last = Some(&asked.partition);
+            last = Some(asked);
         }
+        let (session, epoch) = self.step;
         FetchRequest::default()
             .with_replica_id(BrokerId(-1))
             .with_max_wait_ms(i32::try_from(self.max_wait.as_millis()).unwrap_or(i32::MAX))
             .with_min_bytes(self.min_bytes)
             .with_max_bytes(clamp(self.max_bytes))
             .with_isolation_level(self.isolation.wire())
-            .with_session_id(0)
-            .with_session_epoch(-1)
+            .with_session_id(session)
+            .with_session_epoch(epoch)
             .with_topics(topics)
+            .with_forgotten_topics_data(self.forgotten(version))
+            .with_rack_id(self.rack.clone().filter(|_| version >= FIRST_WITH_RACK).unwrap_or_default())
     }
 
-    /// The place of an answered partition in the plan. Answers come mostly in the order of the question, so the search
-    /// begins at `hint`.
-    pub(crate) fn find(&self, hint: usize, topic: &FetchableTopicResponse, partition: i32) -> Option<usize> {
-        let is_it = |asked: &PlannedFetch| {
-            asked.partition.partition == partition
-                && if topic.topic_id.is_nil() {
-                    asked.partition.topic.as_str() == topic.topic.as_str()
-                } else {
-                    asked.topic_id == topic.topic_id
+    fn forgotten(&self, version: i16) -> Vec<ForgottenTopic> {
+        let mut topics: Vec<ForgottenTopic> = Vec::new();
+        if version < FIRST_WITH_SESSIONS {
+            return topics;
+        }
+        let mut last: Option<&Forgotten> = None;
+        // By names a topic that was created anew is the one that is read: it must not be forgotten.
+        for gone in self.forgotten.iter().filter(|gone| version > LAST_BY_NAME || !gone.replaced) {
+            let of_it =
+                |last: &Forgotten| last.topic_id == gone.topic_id && last.partition.topic == gone.partition.topic;
+            match topics.last_mut() {
+                Some(topic) if last.is_some_and(of_it) => topic.partitions.push(gone.partition.partition),
+                _ => {
+                    let (id, name) = reference(version, gone.topic_id, &gone.partition.topic);
+                    let topic = ForgottenTopic::default().with_topic(name).with_topic_id(id);
+                    topics.push(topic.with_partitions(vec![gone.partition.partition]));
                 }
-        };
-        let hint = hint.min(self.partitions.len());
-        let (before, after) = self.partitions.split_at(hint);
-        after.iter().position(is_it).map(|at| at + hint).or_else(|| before.iter().position(is_it))
+            }
+            last = Some(gone);
+        }
+        topics
     }
 }
 
 impl PlannedFetch {
+    /// Whether a broker that was told the other knows this one.
+    pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
+        let said = |it: &Self| (it.topic_id, it.offset, it.leader_epoch, it.last_fetched_epoch, it.max_bytes);
+        said(self) == said(other)
+    }
+
+    fn is_of_the_topic_of(&self, other: &Self) -> bool {
+        self.topic_id == other.topic_id && self.partition.topic == other.partition.topic
+    }
+
     fn request(&self, version: i16) -> FetchPartition {
         let request = FetchPartition::default()
             .with_partition(self.partition.partition)
@@ -110,9 +140,22 @@ impl PlannedFetch {
     }
 }
 
+/// A topic as this version names it: the other is left empty.
+fn reference(version: i16, id: Uuid, name: &Topic) -> (Uuid, TopicName) {
+    if version > LAST_BY_NAME {
+        (id, TopicName::default())
+    } else {
+        (Uuid::nil(), StrBytes::from_string(name.as_str().to_owned()).into())
+    }
+}
+
 fn clamp(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
+/// KIP-227.
+const FIRST_WITH_SESSIONS: i16 = 7;
+/// KIP-392.
+const FIRST_WITH_RACK: i16 = 11;
 const LAST_BY_NAME: i16 = 12;
 const FIRST_WITH_FETCHED_EPOCH: i16 = 12;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::answer::PartitionOutcome;
-use super::cursor::CursorState;
+use super::cursor::{CursorState, Replica};
 use super::plan::PlannedFetch;
 use super::{FetchEvent, Fetcher, ResetCause};
 use crate::protocol::batch::BatchError;
@@ -29,7 +29,17 @@ impl Fetcher {
         }
         // The leader moved while the request was on its way: records are records, but whether the log still reaches there is
         // for the new leader to say (librdkafka#4433, #4261).
-        let outdated = cursor.leader.is_some_and(|leader| leader.node != node || leader.epoch != asked.leader_epoch);
+        let outdated =
+            cursor.source() != Some(node) || cursor.leader.is_some_and(|leader| leader.epoch != asked.leader_epoch);
+        if cursor.follows(node) && !matches!(outcome, PartitionOutcome::Records { .. } | PartitionOutcome::Withheld) {
+            // It may lag behind: only the leader's word moves a position or resets it (KIP-392).
+            cursor.leave_replica(now);
+            if matches!(outcome, PartitionOutcome::Refused(code) if is_stale(code)) {
+                self.events.push_back(FetchEvent::Stale { partition: partition.clone() });
+            }
+            self.events.push_back(FetchEvent::Redirected);
+            return true;
+        }
         match outcome {
             PartitionOutcome::Diverged { .. } | PartitionOutcome::Refused(_) | PartitionOutcome::Moved if outdated => {
                 true
@@ -51,12 +61,29 @@ impl Fetcher {
                 }
                 came
             }
+            PartitionOutcome::Withheld => {
+                // It cannot tell (KAFKA-9840), and would send nothing as long as it is asked.
+                (cursor.validate, cursor.epoch_unknown) = (outdated, true);
+                false
+            }
             PartitionOutcome::Diverged { end_offset, epoch } => {
                 self.truncated(partition, end_offset, epoch);
                 true
             }
             PartitionOutcome::Refused(code) => {
                 self.refused(now, asked, code);
+                true
+            }
+            PartitionOutcome::Nearer(_) if outdated => true,
+            PartitionOutcome::Nearer(Some(replica)) if replica != node => {
+                cursor.replica = Some(Replica { node: replica, until: now + self.config.replica_max_age });
+                self.events.push_back(FetchEvent::Redirected);
+                true
+            }
+            PartitionOutcome::Nearer(_) => {
+                // It would say so again, and send nothing.
+                cursor.leave_replica(now);
+                self.events.push_back(FetchEvent::Stale { partition: partition.clone() });
                 true
             }
             PartitionOutcome::Moved => {
@@ -101,7 +128,7 @@ impl Fetcher {
         if code == ErrorCode::OFFSET_OUT_OF_RANGE {
             if asked.last_fetched_epoch.is_some() {
                 // The broker also says so when it does not know the epoch: ask for the offset alone.
-                cursor.validate = false;
+                (cursor.validate, cursor.epoch_unknown) = (false, true);
                 return;
             }
             cursor.state = CursorState::Resetting;
@@ -113,7 +140,7 @@ impl Fetcher {
         cursor.failures += 1;
         let wait = self.config.backoff.delay(cursor.failures, 1.0);
         cursor.state = CursorState::Waiting { until: now + wait };
-        let stale = code.invalidates_metadata() || STALE.contains(&code);
+        let stale = is_stale(code);
         let tell = !stale || cursor.failures.is_multiple_of(TELL_STALE_EVERY);
         if stale {
             self.events.push_back(FetchEvent::Stale { partition: partition.clone() });
@@ -123,6 +150,11 @@ impl Fetcher {
             self.events.push_back(FetchEvent::Refused { partition: partition.clone(), offset, code });
         }
     }
+}
+
+/// Whether another broker may say otherwise.
+fn is_stale(code: ErrorCode) -> bool {
+    code.invalidates_metadata() || STALE.contains(&code)
 }
 
 /// Refusals, beside those that the table says, that another broker may not give.

@@ -28,6 +28,8 @@ pub(crate) struct GroupConfig {
     pub(crate) plain_subscription: bool,
     /// The coordinator's assignor to ask for; its first where absent (KIP-848).
     pub(crate) server_assignor: Option<StrBytes>,
+    /// Where the member runs (KIP-881).
+    pub(crate) rack: Option<StrBytes>,
     pub(crate) backoff: ExponentialFullJitter,
 }
 
@@ -45,6 +47,7 @@ impl GroupConfig {
             instance_id: None,
             plain_subscription: false,
             server_assignor: None,
+            rack: None,
             backoff: GROUP_BACKOFF,
         }
     }

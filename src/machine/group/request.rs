@@ -18,10 +18,10 @@ impl Group {
     /// When the subscription cannot be written.
     pub(super) fn join_request(&self, cause: Option<RejoinCause>) -> Result<JoinGroupRequest, MembershipError> {
         let generation = Some(self.generation).filter(|generation| *generation != NO_GENERATION);
-        let (version, owned) = if self.config.plain_subscription {
-            (PLAIN_VERSION, BTreeSet::new())
-        } else {
-            (VERSION, self.owned.clone())
+        let (version, owned) = match &self.config {
+            config if config.plain_subscription => (PLAIN_VERSION, BTreeSet::new()),
+            config if config.rack.is_some() => (RACK_VERSION, self.owned.clone()),
+            _ => (VERSION, self.owned.clone()),
         };
         let mut protocols = Vec::new();
         for assignor in &self.config.offers[self.offer] {
@@ -30,7 +30,7 @@ impl Group {
                 user_data: assignor.user_data(generation),
                 owned_partitions: Some(owned.iter().cloned().collect()),
                 generation,
-                rack: None,
+                rack: self.config.rack.as_ref().map(ToString::to_string),
             };
             protocols.push(
                 JoinGroupRequestProtocol::default()
@@ -95,7 +95,9 @@ fn millis(time: std::time::Duration) -> i32 {
 }
 
 const PROTOCOL_TYPE: &str = "consumer";
-/// The newest that says who owned what, and since when (KIP-792).
+/// The first that says who owned what, and since when (KIP-792).
 const VERSION: i16 = 2;
+/// The first that says where a member runs (KIP-881).
+const RACK_VERSION: i16 = 3;
 /// With owned partitions, always none: what eager members of all clients read.
 const PLAIN_VERSION: i16 = 1;

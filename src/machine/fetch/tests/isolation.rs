@@ -76,13 +76,13 @@ impl Ledger {
         }
     }
 
-    fn response(&self, plan: &FetchPlan) -> FetchResponse {
+    fn response(&mut self, plan: &FetchPlan) -> FetchResponse {
         let mut response = self.rig.response(plan);
         for data in response.responses.iter_mut().flat_map(|topic| &mut topic.partitions) {
             let records = data.records.clone().unwrap_or_default();
             let reached = crate::protocol::batch::encoded(records).map(|batch| batch.unwrap().header().next_offset().0);
             let reached = reached.max().unwrap_or(0);
-            let asked = plan.partitions[0].offset.0;
+            let asked = of(plan, 0).offset.0;
             let told = self.aborted.iter().filter(|ended| ended.marker >= asked && ended.first < reached);
             let told = told.map(|ended| {
                 AbortedTransaction::default()
@@ -99,7 +99,7 @@ impl Ledger {
         let (mut values, mut covered) = (Vec::new(), 0);
         loop {
             let plan = self.rig.ask(NODE);
-            let done = plan.partitions[0].offset.0 >= self.rig.logs[&tp(0)].end;
+            let done = of(&plan, 0).offset.0 >= self.rig.logs[&tp(0)].end;
             let response = self.response(&plan);
             self.rig.now += Duration::from_secs(1);
             self.rig.answer(&plan, response);

@@ -20,7 +20,7 @@ fn out_of_range_asks_for_a_reset_once_and_goes_on_where_it_is_put() {
     assert_eq!(rig.take(), (0, 10..20));
     // Late answers of a second reset move nothing.
     rig.fetcher.reposition(&tp(0), 1, Offset(12), None);
-    assert_eq!(rig.ask(NODE).partitions.iter().find(|p| p.partition == tp(0)).unwrap().offset, Offset(20));
+    assert_eq!(of(&rig.ask(NODE), 0).offset, Offset(20));
 }
 
 /// Brokers say out of range, too, when they do not know the epoch that they are to check (KAFKA-9840).
@@ -31,14 +31,14 @@ fn an_unknown_epoch_is_not_read_as_data_loss() {
     rig.fetcher.assign(start(0, 5, Some(3)));
     rig.update();
     let plan = rig.ask(NODE);
-    assert_eq!(plan.partitions[0].last_fetched_epoch, Some(LeaderEpoch(3)));
+    assert_eq!(of(&plan, 0).last_fetched_epoch, Some(LeaderEpoch(3)));
     rig.logs.get_mut(&tp(0)).unwrap().refuse = Some(ErrorCode::OFFSET_OUT_OF_RANGE);
     let response = rig.response(&plan);
     rig.answer(&plan, response);
     assert!(rig.events().is_empty());
     rig.logs.get_mut(&tp(0)).unwrap().refuse = None;
     let plan = rig.fetch();
-    assert_eq!(plan.partitions[0].last_fetched_epoch, None);
+    assert_eq!(of(&plan, 0).last_fetched_epoch, None);
     assert_eq!(rig.take(), (0, 5..10));
 }
 
@@ -75,7 +75,7 @@ fn a_position_keeps_its_epoch_through_a_truncation_and_a_reset() {
         rig.lead(partition, OTHER, 4);
     }
     rig.update();
-    let asked: Vec<_> = rig.ask(OTHER).partitions.iter().map(|asked| asked.last_fetched_epoch).collect();
+    let asked: Vec<_> = rig.ask(OTHER).asked.fetches().map(|asked| asked.last_fetched_epoch).collect();
     assert_eq!(asked, [Some(LeaderEpoch(2)); 2]);
 }
 
@@ -94,12 +94,12 @@ fn records_of_the_leader_before_do_not_stand_for_the_new_ones_check() {
     assert_eq!(rig.take(), (0, 0..10));
     rig.logs.get_mut(&tp(0)).unwrap().diverging = Some((1, 6));
     let plan = rig.ask(OTHER);
-    assert_eq!(plan.partitions[0].last_fetched_epoch, Some(LeaderEpoch(1)));
+    assert_eq!(of(&plan, 0).last_fetched_epoch, Some(LeaderEpoch(1)));
     let response = rig.response(&plan);
     rig.answer(&plan, response);
     let events = rig.events();
     assert!(events.len() == 1 && events[0].starts_with("Truncated"), "{events:?}");
-    assert_eq!(rig.ask(OTHER).partitions[0].offset, Offset(6));
+    assert_eq!(of(&rig.ask(OTHER), 0).offset, Offset(6));
 }
 
 /// A refusal that came late made the position be reset, or the new leader wait (librdkafka#4433).
@@ -122,7 +122,7 @@ fn what_the_leader_before_says_of_the_log_is_asked_of_the_new_one() {
         rig.answer(&late, response);
         assert!(rig.events().is_empty(), "{refusal:?}");
         let plan = rig.ask(OTHER);
-        let asked = &plan.partitions[0];
+        let asked = &of(&plan, 0);
         assert_eq!((asked.offset, asked.last_fetched_epoch), (Offset(5), Some(LeaderEpoch(1))), "{refusal:?}");
     }
 }
@@ -160,7 +160,7 @@ fn a_paused_partition_that_gave_up_its_buffer_is_still_checked_for_truncation() 
     rig.ask(NODE);
     assert_eq!(rig.fetcher.budget().used(), 0, "the buffer was given up");
     rig.fetcher.resume(&tp(0), 1);
-    let asked = rig.ask(OTHER).partitions.remove(0);
+    let asked = of(&rig.ask(OTHER), 0);
     assert_eq!((asked.offset, asked.last_fetched_epoch), (Offset(10), Some(LeaderEpoch(1))));
 }
 
@@ -192,7 +192,7 @@ fn a_moved_leader_makes_metadata_stale_without_a_loop_and_the_new_one_is_asked_a
     rig.update();
     assert_eq!(rig.wait(NODE), None);
     let plan = rig.ask(OTHER);
-    assert_eq!(plan.partitions[0].leader_epoch, Some(LeaderEpoch(2)));
+    assert_eq!(of(&plan, 0).leader_epoch, Some(LeaderEpoch(2)));
     let response = rig.response(&plan);
     rig.answer(&plan, response);
     assert_eq!(rig.take(), (0, 0..10));
@@ -224,7 +224,7 @@ fn whatever_says_that_the_leader_is_another_has_metadata_looked_at() {
         rig.logs.get_mut(&tp(0)).unwrap().refuse = None;
         rig.lead(0, NODE, 2);
         rig.update();
-        assert_eq!(rig.fetch().partitions[0].leader_epoch, Some(LeaderEpoch(2)), "{code}");
+        assert_eq!(of(&rig.fetch(), 0).leader_epoch, Some(LeaderEpoch(2)), "{code}");
         assert_eq!(rig.take(), (0, 0..10), "{code}");
     }
 }
@@ -264,7 +264,7 @@ fn a_topic_that_was_created_anew_is_repositioned() {
     assert!(events.len() == 1 && events[0].contains("Recreated"), "{events:?}");
     assert_eq!(rig.wait(NODE), None);
     rig.fetcher.reposition(&tp(0), 1, Offset(0), None);
-    assert_eq!(rig.ask(NODE).partitions[0].topic_id, Uuid::from_u128(9));
+    assert_eq!(of(&rig.ask(NODE), 0).topic_id, Uuid::from_u128(9));
 }
 
 /// The answer that was on its way for the old topic took the partition out of its reset: it went on at the old offset,
@@ -289,6 +289,6 @@ fn a_late_answer_of_the_old_topic_does_not_end_the_reset_of_the_new_one() {
         rig.logs.get_mut(&tp(0)).unwrap().refuse = None;
         rig.fetcher.reposition(&tp(0), 1, Offset(0), None);
         rig.now += Duration::from_secs(10);
-        assert_eq!(rig.ask(NODE).partitions[0].offset, Offset(0));
+        assert_eq!(of(&rig.ask(NODE), 0).offset, Offset(0));
     }
 }

@@ -4,13 +4,16 @@ mod isolation;
 mod leaders;
 mod pace;
 mod reading;
+mod replicas;
 mod schedules;
+mod sessions;
 
 use std::collections::BTreeSet;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::fetch_request::FetchPartition;
 use kafka_protocol::messages::fetch_response::{EpochEndOffset, FetchableTopicResponse, PartitionData};
-use kafka_protocol::messages::{FetchResponse, TopicName};
+use kafka_protocol::messages::{FetchRequest, FetchResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 
 use super::plan::PlannedFetch;
@@ -32,6 +35,38 @@ struct Rig {
     fetcher: Fetcher,
     logs: HashMap<TopicPartition, Log>,
     leaders: HashMap<TopicPartition, Leader>,
+    /// What each broker remembers.
+    sessions: HashMap<NodeId, Remembered>,
+    last_session: i32,
+    keeps_sessions: bool,
+    version: i16,
+    /// What was sent, and what came back.
+    traffic: Vec<Traffic>,
+}
+
+/// A session, as a broker has it (`FetchSession`).
+#[derive(Default)]
+struct Remembered {
+    id: i32,
+    epoch: i32,
+    /// Who was served longest ago comes first.
+    partitions: Vec<Cached>,
+}
+
+#[derive(Clone)]
+struct Cached {
+    topic_id: Uuid,
+    asked: FetchPartition,
+    told: Option<i64>,
+}
+
+/// The partitions of a request and of its answer.
+#[derive(Debug, PartialEq, Eq)]
+struct Traffic {
+    epoch: i32,
+    said: usize,
+    forgotten: usize,
+    told: usize,
 }
 
 #[derive(Default)]
@@ -45,8 +80,17 @@ struct Log {
 
 impl Rig {
     fn new(partitions: i32, config: FetchConfig) -> Self {
-        let mut rig =
-            Self { now: Instant::now(), fetcher: Fetcher::new(config), logs: HashMap::new(), leaders: HashMap::new() };
+        let mut rig = Self {
+            now: Instant::now(),
+            fetcher: Fetcher::new(config),
+            logs: HashMap::new(),
+            leaders: HashMap::new(),
+            sessions: HashMap::new(),
+            last_session: 0,
+            keeps_sessions: true,
+            version: 17,
+            traffic: Vec::new(),
+        };
         for partition in 0..partitions {
             rig.logs.insert(tp(partition), Log::default());
             rig.lead(partition, NODE, 1);
@@ -113,38 +157,79 @@ impl Rig {
         }
     }
 
-    /// Answers as Kafka does: whole batches within the limits, but always the first of all.
-    fn response(&self, plan: &FetchPlan) -> FetchResponse {
+    /// Answers as Kafka does: whole batches within the limits, but always the first of all; within a session news alone.
+    fn response(&mut self, plan: &FetchPlan) -> FetchResponse {
+        let request = plan.request(self.version.min(plan.max_version()));
+        let mut session = self.sessions.remove(&plan.node).unwrap_or_default();
+        let whole = request.session_epoch == 0;
+        if whole {
+            self.last_session += 1;
+            session =
+                Remembered { id: if self.keeps_sessions { self.last_session } else { 0 }, ..Remembered::default() };
+        } else if request.session_id != session.id {
+            return FetchResponse::default().with_error_code(ErrorCode::FETCH_SESSION_ID_NOT_FOUND.0);
+        } else if request.session_epoch != session.epoch {
+            return FetchResponse::default().with_error_code(ErrorCode::INVALID_FETCH_SESSION_EPOCH.0);
+        }
+        session.epoch = if whole { 1 } else { session.epoch.wrapping_add(1).max(1) };
+        session.update(&request);
         let mut left = plan.max_bytes;
-        let mut topic = FetchableTopicResponse::default().with_topic_id(Uuid::from_u128(7));
-        for asked in &plan.partitions {
-            let mut data = PartitionData::default().with_partition_index(asked.partition.partition);
-            let log = &self.logs[&asked.partition];
-            data.error_code = self.refusal(plan.node, asked, log).0;
+        let mut topic = FetchableTopicResponse::default();
+        let (mut kept, mut served) = (Vec::new(), Vec::new());
+        for mut cached in session.partitions {
+            let mut data = PartitionData::default().with_partition_index(cached.asked.partition);
+            let log = &self.logs[&tp(cached.asked.partition)];
+            data.error_code = self.refusal(plan.node, &cached.asked, log).0;
+            let mut news = !data.error_code.eq(&0) || cached.told.replace(log.end) != Some(log.end);
             if data.error_code == 0 {
-                match (asked.last_fetched_epoch, log.diverging) {
-                    (Some(_), Some((epoch, end))) => {
+                data.high_watermark = log.end;
+                match log.diverging {
+                    Some((epoch, end)) if cached.asked.last_fetched_epoch >= 0 => {
                         data.diverging_epoch = EpochEndOffset::default().with_epoch(epoch).with_end_offset(end);
+                        news = true;
                     }
                     _ => {
-                        let records = log.read(asked.offset.0, asked.max_bytes.min(left), left == plan.max_bytes);
+                        let limit = usize::try_from(cached.asked.partition_max_bytes).unwrap().min(left);
+                        let records = log.read(cached.asked.fetch_offset, limit, left == plan.max_bytes);
                         left = left.saturating_sub(records.len());
                         data.records = Some(records);
                     }
                 }
+            } else {
+                cached.told = None;
             }
-            topic.partitions.push(data);
+            topic.topic_id = cached.topic_id;
+            let brings = data.records.as_ref().is_some_and(|records| !records.is_empty());
+            if whole || news || brings {
+                topic.partitions.push(data);
+            }
+            if brings { served.push(cached) } else { kept.push(cached) }
         }
-        FetchResponse::default().with_responses(vec![topic])
+        kept.append(&mut served);
+        session.partitions = kept;
+        self.traffic.push(Traffic {
+            epoch: request.session_epoch,
+            said: request.topics.iter().map(|topic| topic.partitions.len()).sum(),
+            forgotten: request.forgotten_topics_data.iter().map(|topic| topic.partitions.len()).sum(),
+            told: topic.partitions.len(),
+        });
+        if topic.topic_id.is_nil() {
+            topic.topic = TopicName(StrBytes::from_static_str("orders"));
+        }
+        let id = session.id;
+        if id != 0 {
+            self.sessions.insert(plan.node, session);
+        }
+        FetchResponse::default().with_responses(vec![topic]).with_session_id(id)
     }
 
-    fn refusal(&self, node: NodeId, asked: &PlannedFetch, log: &Log) -> ErrorCode {
-        let leader = self.leaders[&asked.partition];
+    fn refusal(&self, node: NodeId, asked: &FetchPartition, log: &Log) -> ErrorCode {
+        let leader = self.leaders[&tp(asked.partition)];
         if let Some(code) = log.refuse {
             code
         } else if leader.node != node {
             ErrorCode::NOT_LEADER_OR_FOLLOWER
-        } else if asked.offset.0 < log.start || asked.offset.0 > log.end {
+        } else if asked.fetch_offset < log.start || asked.fetch_offset > log.end {
             ErrorCode::OFFSET_OUT_OF_RANGE
         } else {
             ErrorCode::NONE
@@ -152,13 +237,14 @@ impl Rig {
     }
 
     fn answer(&mut self, plan: &FetchPlan, response: FetchResponse) {
+        let (code, session) = (ErrorCode(response.error_code), response.session_id);
         let mut reader = AnswerReader::new(response, ReadOptions::default(), self.fetcher.budget().clone());
         let mut outcomes = Vec::new();
         while let Some(outcome) = reader.next(plan) {
             outcomes.push(outcome);
         }
         drop(reader);
-        let answer = FetchAnswer { throttle: Duration::ZERO, code: ErrorCode::NONE, outcomes };
+        let answer = FetchAnswer { throttle: Duration::ZERO, code, session, outcomes };
         self.fetcher.handle_answer(self.now, plan, answer);
     }
 
@@ -171,7 +257,7 @@ impl Rig {
     }
 
     fn asked(&self, plan: &FetchPlan) -> BTreeSet<i32> {
-        plan.partitions.iter().map(|asked| asked.partition.partition).collect()
+        plan.asked.fetches().map(|asked| asked.partition.partition).collect()
     }
 
     fn take(&mut self) -> (i32, std::ops::Range<i64>) {
@@ -182,6 +268,35 @@ impl Rig {
     fn events(&mut self) -> Vec<String> {
         std::iter::from_fn(|| self.fetcher.poll_event()).map(|event| format!("{event:?}")).collect()
     }
+}
+
+impl Remembered {
+    fn update(&mut self, request: &FetchRequest) {
+        for topic in &request.topics {
+            for asked in &topic.partitions {
+                let is_it = |cached: &&mut Cached| {
+                    cached.topic_id == topic.topic_id && cached.asked.partition == asked.partition
+                };
+                match self.partitions.iter_mut().find(is_it) {
+                    Some(cached) => cached.asked = asked.clone(),
+                    None => {
+                        let cached = Cached { topic_id: topic.topic_id, asked: asked.clone(), told: None };
+                        self.partitions.push(cached);
+                    }
+                }
+            }
+        }
+        for topic in &request.forgotten_topics_data {
+            self.partitions.retain(|cached| {
+                cached.topic_id != topic.topic_id || !topic.partitions.contains(&cached.asked.partition)
+            });
+        }
+    }
+}
+
+/// What a plan asks of a partition.
+fn of(plan: &FetchPlan, partition: i32) -> PlannedFetch {
+    plan.asked.fetches().find(|asked| asked.partition == tp(partition)).expect("it is asked for").clone()
 }
 
 impl Log {

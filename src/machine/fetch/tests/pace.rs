@@ -40,7 +40,7 @@ fn what_is_handed_out_and_not_dropped_counts_against_the_budget() {
     let next = handed.last().unwrap().chunk.next_offset;
     handed.clear();
     let plan = rig.ask(NODE);
-    assert_eq!(plan.partitions[0].offset, next);
+    assert_eq!(of(&plan, 0).offset, next);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_throttled_broker_is_left_alone_for_as_long_as_it_says() {
     let mut rig = Rig::new(1, small());
     let plan = rig.ask(NODE);
     let throttle = Duration::from_secs(3);
-    let answer = FetchAnswer { throttle, code: ErrorCode::NONE, outcomes: Vec::new() };
+    let answer = FetchAnswer { throttle, code: ErrorCode::NONE, session: 0, outcomes: Vec::new() };
     rig.fetcher.handle_answer(rig.now, &plan, answer);
     assert_eq!(rig.wait(NODE), Some(rig.now + throttle));
 }
@@ -144,11 +144,11 @@ fn a_throttled_broker_is_left_alone_for_as_long_as_it_says() {
 fn a_broker_that_answers_with_a_throttle_alone_is_asked_for_less() {
     let mut rig = Rig::new(1, FetchConfig::default());
     let mut asked = Vec::new();
-    let empty = |throttle| FetchAnswer { throttle, code: ErrorCode::NONE, outcomes: Vec::new() };
+    let empty = |throttle| FetchAnswer { throttle, code: ErrorCode::NONE, session: 0, outcomes: Vec::new() };
     for _ in 0..16 {
         let plan = rig.ask(NODE);
         asked.push(plan.max_bytes);
-        assert!(plan.partitions[0].max_bytes <= plan.max_bytes);
+        assert!(of(&plan, 0).max_bytes <= plan.max_bytes);
         rig.fetcher.handle_answer(rig.now, &plan, empty(Duration::from_millis(100)));
         rig.now += Duration::from_millis(100);
     }
@@ -171,7 +171,11 @@ fn a_throttle_outlives_the_assignment_that_met_it() {
     let mut rig = Rig::new(1, small());
     let plan = rig.ask(NODE);
     let throttle = Duration::from_secs(3);
-    rig.fetcher.handle_answer(rig.now, &plan, FetchAnswer { throttle, code: ErrorCode::NONE, outcomes: Vec::new() });
+    rig.fetcher.handle_answer(
+        rig.now,
+        &plan,
+        FetchAnswer { throttle, code: ErrorCode::NONE, session: 0, outcomes: Vec::new() },
+    );
     rig.fetcher.revoke([&tp(0)]);
     rig.fetcher.assign(start(0, 0, None));
     rig.update();

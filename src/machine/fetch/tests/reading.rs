@@ -29,7 +29,7 @@ fn an_emptied_batch_moves_the_position_and_can_be_committed_past() {
     rig.fetch();
     assert_eq!(rig.take(), (0, 0..10));
     let plan = rig.ask(NODE);
-    assert_eq!(plan.partitions[0].offset, Offset(10));
+    assert_eq!(of(&plan, 0).offset, Offset(10));
 }
 
 #[test]
@@ -191,5 +191,5 @@ fn an_answer_of_a_cut_batch_alone_asks_for_more_next_time() {
     rig.answer(&plan, response);
     assert!(rig.fetcher.poll_batch().is_none());
     rig.now += QUIET_PAUSE;
-    assert!(rig.ask(NODE).partitions[0].max_bytes > 50_000);
+    assert!(of(&rig.ask(NODE), 0).max_bytes > 50_000);
 }

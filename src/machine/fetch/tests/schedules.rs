@@ -7,16 +7,37 @@ use super::*;
 /// What may happen to a fetcher.
 #[derive(Debug, Clone)]
 enum Op {
-    Append { partition: i32, records: i64 },
-    Emptied { partition: i32 },
-    Ask { node: bool },
-    Answer { newest: bool },
-    Fail,
-    Take { keep: bool },
+    Append {
+        partition: i32,
+        records: i64,
+    },
+    Emptied {
+        partition: i32,
+    },
+    Ask {
+        node: bool,
+    },
+    Answer {
+        newest: bool,
+    },
+    Fail {
+        arrived: bool,
+    },
+    /// A broker forgets its session, and keeps others from now on or does not.
+    Forget {
+        node: bool,
+        keep: bool,
+    },
+    Take {
+        keep: bool,
+    },
     Drop,
     Pause(i32),
     Resume(i32),
-    Seek { partition: i32, part: u8 },
+    Seek {
+        partition: i32,
+        part: u8,
+    },
     Move(i32),
     Update,
     Trim(i32),
@@ -31,7 +52,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => partition.clone().prop_map(|partition| Op::Emptied { partition }),
         6 => any::<bool>().prop_map(|node| Op::Ask { node }),
         6 => any::<bool>().prop_map(|newest| Op::Answer { newest }),
-        1 => Just(Op::Fail),
+        1 => any::<bool>().prop_map(|arrived| Op::Fail { arrived }),
+        1 => (any::<bool>(), prop::bool::weighted(0.8)).prop_map(|(node, keep)| Op::Forget { node, keep }),
         6 => any::<bool>().prop_map(|keep| Op::Take { keep }),
         2 => Just(Op::Drop),
         1 => partition.clone().prop_map(Op::Pause),
@@ -76,8 +98,15 @@ proptest! {
                         rig.answer(&plan, response);
                     }
                 }
-                Op::Fail => {
+                Op::Forget { node, keep } => {
+                    rig.sessions.remove(if node { &NODE } else { &OTHER });
+                    rig.keeps_sessions = keep;
+                }
+                Op::Fail { arrived } => {
                     if let Some(plan) = in_flight.pop() {
+                        if arrived {
+                            rig.response(&plan);
+                        }
                         rig.fetcher.handle_failure(rig.now, &plan);
                     }
                 }

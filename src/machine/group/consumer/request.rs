@@ -32,6 +32,7 @@ impl ConsumerGroup {
             let timeout = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
             request = request
                 .with_rebalance_timeout_ms(timeout)
+                .with_rack_id(self.config.rack.clone())
                 .with_subscribed_topic_names(Some(topics.collect()))
                 .with_server_assignor(self.config.server_assignor.clone());
         }
