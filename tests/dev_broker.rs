@@ -461,3 +461,95 @@ async fn a_consumer_goes_on_at_the_leader_when_the_replica_in_its_rack_refuses_o
         assert_eq!(seen.len(), 20);
     }
 }
+
+/// The topics of records until so many came.
+#[cfg(feature = "regex")]
+async fn topics_of(consumer: &mut Consumer, records: usize) -> Vec<(String, usize)> {
+    let mut seen = Vec::new();
+    let reading = async {
+        while seen.len() < records {
+            match consumer.next().await.expect("goes on") {
+                ConsumerEvent::Batch(batch) => {
+                    let topic = batch.assigned.partition.topic.to_string();
+                    seen.extend(numbers(&batch).into_iter().map(|number| (topic.clone(), number)));
+                }
+                ConsumerEvent::Revoked(_, release) => release.send(),
+                ConsumerEvent::Fault(fault) if fault.is_fatal() => panic!("{fault}"),
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(1_000 * SECOND, reading).await.expect("everything is read in time");
+    seen.sort();
+    seen
+}
+
+#[cfg(feature = "regex")]
+async fn a_pattern_is_read(protocol: kafka_harbor::client::GroupProtocol) {
+    let builder = DevBroker::builder().topic("orders-eu", 2).topic("orders-eu-dlq", 1).topic("bills", 1);
+    let broker = builder.start().await.unwrap();
+    let client = broker.client_config().build().unwrap();
+    let producer = client.producer().build().unwrap();
+    let send = async |topic: &str, number: usize| {
+        producer.send(Record::new(topic, number.to_string())).await.unwrap();
+    };
+    for (number, topic) in ["orders-eu", "orders-eu-dlq", "bills"].into_iter().enumerate() {
+        send(topic, number).await;
+    }
+    let builder = client.consumer("all").group_protocol(protocol);
+    let builder = builder.topic_pattern("orders-.*", OffsetReset::Earliest).exclude_pattern(".*-dlq");
+    let mut consumer = builder.build().unwrap();
+    assert_eq!(topics_of(&mut consumer, 1).await, [("orders-eu".to_owned(), 0)]);
+
+    // One that comes is read from its first record, though that was written before it was found.
+    client.admin().create_topics(&[NewTopic::new("orders-us").with_partitions(1)]).await[0].1.as_ref().unwrap();
+    send("orders-us", 3).await;
+    send("bills", 4).await;
+    assert_eq!(topics_of(&mut consumer, 1).await, [("orders-us".to_owned(), 3)]);
+
+    // One that goes is left, and nothing else is disturbed by what is left of it.
+    client.admin().delete_topics(&["orders-us".into()]).await[0].1.as_ref().unwrap();
+    let held = async |consumer: &mut Consumer| loop {
+        match consumer.next().await.expect("goes on") {
+            ConsumerEvent::Revoked(gone, release) => {
+                release.send();
+                if gone.iter().any(|gone| gone.partition.topic == "orders-us") {
+                    break;
+                }
+            }
+            ConsumerEvent::Fault(fault) if fault.is_fatal() => panic!("{fault}"),
+            _ => {}
+        }
+    };
+    tokio::time::timeout(1_000 * SECOND, held(&mut consumer)).await.expect("it is given back");
+    send("orders-eu", 5).await;
+    assert_eq!(topics_of(&mut consumer, 1).await, [("orders-eu".to_owned(), 5)]);
+    consumer.close(10 * SECOND).await.unwrap();
+}
+
+#[cfg(feature = "regex")]
+#[tokio::test(start_paused = true)]
+async fn topics_of_a_pattern_come_and_go() {
+    a_pattern_is_read(kafka_harbor::client::GroupProtocol::Classic).await;
+}
+
+#[cfg(feature = "regex")]
+#[tokio::test(start_paused = true)]
+async fn topics_of_a_pattern_come_and_go_in_a_group_that_the_coordinator_assigns() {
+    a_pattern_is_read(kafka_harbor::client::GroupProtocol::Consumer).await;
+}
+
+#[cfg(feature = "regex")]
+#[tokio::test(start_paused = true)]
+async fn a_pattern_that_matches_nothing_yet_is_waited_for_and_can_be_closed() {
+    let broker = DevBroker::builder().start().await.unwrap();
+    let client = broker.client_config().build().unwrap();
+    let mut consumer = client.consumer("none").topic_pattern("o.*", OffsetReset::Latest).build().unwrap();
+    consumer.joined(10 * SECOND).await.unwrap();
+    assert!(matches!(consumer.next().await, Some(ConsumerEvent::Assigned(none)) if none.is_empty()));
+    consumer.close(10 * SECOND).await.unwrap();
+    let away = broker.client_config().build().unwrap();
+    broker.act(|cluster, now| cluster.pause(1, now));
+    let consumer = away.consumer("none").topic_pattern("o.*", OffsetReset::Latest).build().unwrap();
+    tokio::time::timeout(20 * SECOND, consumer.close(SECOND)).await.expect("it waits for nobody").ok();
+}

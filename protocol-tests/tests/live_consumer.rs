@@ -391,6 +391,44 @@ async fn topics_and_partitions_that_appear_later_are_read() {
     consumer.close(10 * SECOND).await.unwrap();
 }
 
+async fn topics_of_a_pattern_come_and_go(protocol: GroupProtocol) {
+    let Some(broker) = kafka() else { return };
+    let client = Client::builder([&broker.bootstrap]).metadata_max_age(SECOND).build().unwrap();
+    let (prefix, admin) = (unique("pattern"), client.admin());
+    let name = |what: &str| Topic::from(format!("{prefix}-{what}"));
+    let create = async |what: &str| {
+        admin.create_topics(&[NewTopic::new(name(what)).with_partitions(1)]).await[0].1.as_ref().unwrap();
+        produce(&client, &name(what), 0, 3).await;
+    };
+    create("eu").await;
+    create("eu-dlq").await;
+    let builder = client.consumer(unique("group")).group_protocol(protocol);
+    let pattern = builder.topic_pattern(format!("{prefix}-.*"), OffsetReset::Earliest).exclude_pattern(".*-dlq");
+    let seen = Shared::default();
+    let member = member(pattern.build().unwrap(), seen.clone());
+    let read =
+        |what: &str| seen.lock().unwrap().partitions.get(&TopicPartition::new(name(what), 0)).map_or(0, Vec::len);
+    until(60 * SECOND, "the first topic is read", || read("eu") == 3).await;
+    create("us").await;
+    until(60 * SECOND, "a topic that came is read from its first record", || read("us") == 3).await;
+    admin.delete_topics(&[name("us")]).await[0].1.as_ref().unwrap();
+    until(60 * SECOND, "a topic that went is given back", || seen.lock().unwrap().revoked > 0).await;
+    produce(&client, &name("eu"), 3, 4).await;
+    until(60 * SECOND, "the other is read on", || read("eu") == 4).await;
+    assert_eq!(read("eu-dlq"), 0);
+    member.abort();
+}
+
+#[tokio::test]
+async fn topics_of_a_pattern_are_read_as_they_come_and_left_as_they_go() {
+    topics_of_a_pattern_come_and_go(GroupProtocol::Classic).await;
+}
+
+#[tokio::test]
+async fn topics_of_a_pattern_are_read_in_a_group_that_the_coordinator_assigns_too() {
+    topics_of_a_pattern_come_and_go(GroupProtocol::Consumer).await;
+}
+
 /// A consumer's drop blocked for the session timeout (rust-rdkafka#509, #453, #611).
 #[tokio::test]
 async fn drop_never_blocks_and_the_group_is_left_all_the_same() {

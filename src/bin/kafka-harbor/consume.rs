@@ -19,8 +19,14 @@ use crate::output::{Output, record, record_text};
 #[derive(Debug, Args)]
 pub(crate) struct ConsumeArgs {
     /// Topics to read, repeatable
-    #[arg(long = "topic", required = true)]
+    #[arg(long = "topic", required_unless_present = "matching")]
     topics: Vec<String>,
+    /// Read all topics whose whole name matches this regular expression, repeatable
+    #[arg(long, value_name = "REGEX")]
+    matching: Vec<String>,
+    /// But none whose whole name matches this one, repeatable
+    #[arg(long, value_name = "REGEX", requires = "matching")]
+    except: Vec<String>,
     /// Join this group and commit what was printed; without it nothing is committed
     #[arg(long)]
     group: Option<String>,
@@ -96,6 +102,12 @@ pub(crate) async fn run(args: ConsumeArgs, connect: &ConnectArgs, output: Output
         .interop_node(args.interop_node);
     for topic in &args.topics {
         builder = builder.topic(topic.as_str(), args.reset.into());
+    }
+    for pattern in &args.matching {
+        builder = builder.topic_pattern(pattern, args.reset.into());
+    }
+    for pattern in &args.except {
+        builder = builder.exclude_pattern(pattern);
     }
     let consumer = builder.build()?;
     let mut printer = Printer {

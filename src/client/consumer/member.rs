@@ -1,5 +1,6 @@
 //! The machine of a membership, of one protocol or the other.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use kafka_protocol::protocol::StrBytes;
@@ -30,18 +31,23 @@ macro_rules! either {
 }
 
 impl Member {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, topics: BTreeSet<Topic>) -> Self {
         if settings.protocol == GroupProtocol::Classic {
-            return Self::classic(settings);
+            return Self::classic(settings, topics);
         }
         let id = uuid::Uuid::from_u128(fastrand::u128(..)).to_string();
-        let group = ConsumerGroup::new(now(), settings.group.clone(), topics(settings), id, fastrand::u64(..));
+        let group = ConsumerGroup::new(now(), settings.group.clone(), topics, id, fastrand::u64(..));
         let auto = settings.protocol == GroupProtocol::Auto;
         Self::Consumer(Box::new(if auto { group.or_classic() } else { group }))
     }
 
-    pub(super) fn classic(settings: &Settings) -> Self {
-        Self::Classic(Box::new(Group::new(now(), settings.group.clone(), topics(settings), fastrand::u64(..))))
+    pub(super) fn classic(settings: &Settings, topics: BTreeSet<Topic>) -> Self {
+        Self::Classic(Box::new(Group::new(now(), settings.group.clone(), topics, fastrand::u64(..))))
+    }
+
+    /// Subscribes to these topics from now on.
+    pub(super) fn subscribe(&mut self, now: Instant, topics: BTreeSet<Topic>) {
+        either!(self, group => group.subscribe(now, topics));
     }
 
     pub(super) fn as_classic(&mut self) -> Option<&mut Group> {
@@ -74,7 +80,7 @@ impl Member {
         }
     }
 
-    pub(super) fn watched_topics(&self) -> std::collections::BTreeSet<Topic> {
+    pub(super) fn watched_topics(&self) -> BTreeSet<Topic> {
         match self {
             Self::Classic(group) => group.watched_topics(),
             Self::Consumer(group) => group.topics().clone(),
@@ -124,8 +130,4 @@ impl Member {
     pub(super) fn commit_gate(&self) -> CommitGate {
         either!(self, group => group.commit_gate())
     }
-}
-
-fn topics(settings: &Settings) -> impl Iterator<Item = Topic> + '_ {
-    settings.topics.iter().map(|(topic, _)| topic.clone())
 }

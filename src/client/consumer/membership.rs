@@ -14,8 +14,11 @@ use tokio::time::sleep_until;
 
 use super::member::Member;
 use super::state::{Phase, Shared, leader, wake};
+use super::topics::Topics;
 use super::{ConsumerError, ConsumerEvent, OffsetReset, Release, fetch};
-use crate::client::{ClientError, Connection, Connections, CoordinatorKind, deadline_in, now};
+use crate::client::{
+    Client, ClientError, Connection, Connections, CoordinatorKind, TopicDescription, deadline_in, now,
+};
 use crate::machine::connection::{ConnectionError, RequestError};
 use crate::machine::group::{
     CommitTransmit, ConsumerGroup, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit,
@@ -23,6 +26,7 @@ use crate::machine::group::{
 use crate::machine::metadata::ClusterView;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{NodeId, Topic, TopicPartition};
+use crate::retry::Backoff;
 
 /// Drives one membership until it ends.
 pub(super) struct Membership {
@@ -41,8 +45,7 @@ pub(super) struct Membership {
     loops: JoinSet<()>,
     revocation: Option<Revocation>,
     look_for_topics: Option<Instant>,
-    /// How many partitions each topic had when this membership first saw it. See [`Self::reset_policy`].
-    first_seen: BTreeMap<Topic, i32>,
+    topics: Topics,
     end: Option<EndReason>,
 }
 
@@ -68,13 +71,16 @@ enum Answer {
     Topics(Vec<Topic>, Result<Arc<ClusterView>, ClientError>),
     /// Topics are known; leaders may be.
     Looked,
+    /// All topics that there are.
+    Listed(Result<Vec<TopicDescription>, ClientError>),
 }
 
 impl Membership {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let cluster = &shared.cluster;
+        let topics = Topics::new(&shared.settings);
         Self {
-            group: Member::new(&shared.settings),
+            group: Member::new(&shared.settings, topics.all()),
             waiting_lane: cluster.connections(),
             held: None,
             prompt_lane: cluster.connections(),
@@ -83,7 +89,7 @@ impl Membership {
             loops: JoinSet::new(),
             revocation: None,
             look_for_topics: Some(now()),
-            first_seen: BTreeMap::new(),
+            topics,
             end: None,
             shared,
         }
@@ -92,6 +98,9 @@ impl Membership {
     pub(super) async fn run(mut self) {
         let _ends = EndsInAnyCase(self.shared.clone());
         let mut views = self.shared.cluster.changed();
+        if !self.shared.settings.patterns.is_empty() {
+            self.list_topics_first().await;
+        }
         while self.end.is_none() {
             self.turn();
             if self.end.is_some() {
@@ -181,7 +190,7 @@ impl Membership {
                 GroupEvent::NeedTopics { topics } => self.ask_for_topics(topics),
                 GroupEvent::UseClassic { why } => {
                     tracing::info!(group = self.shared.group(), why, "joining by the classic group protocol");
-                    self.group = Member::classic(&self.shared.settings);
+                    self.group = Member::classic(&self.shared.settings, self.topics.all());
                 }
                 GroupEvent::Assigned { added, .. } => self.assigned(added),
                 GroupEvent::Revoked { partitions } => self.revoked(&partitions),
@@ -234,21 +243,15 @@ impl Membership {
     /// Where to begin without a committed position. A partition that was not there when this membership first saw its topic
     /// was written since, and no part of that is what `Latest` means to pass over (KAFKA-12478).
     fn reset_policy(&self, partition: &TopicPartition) -> OffsetReset {
-        match self.first_seen.get(&partition.topic) {
-            Some(count) if partition.partition >= *count => OffsetReset::Earliest,
-            _ => self.shared.reset_policy(&partition.topic),
+        if self.topics.came_later(&partition.topic, partition.partition) {
+            return OffsetReset::Earliest;
         }
+        self.shared.reset_policy(&partition.topic)
     }
 
     /// Takes note of topics that are seen for the first time, those that do not exist yet among them.
     fn see_topics(&mut self, view: &ClusterView) {
-        for (topic, _) in &self.shared.settings.topics {
-            if !self.first_seen.contains_key(topic)
-                && let Some(count) = count(view, topic).or_else(|| is_missing(view, topic).then_some(0))
-            {
-                self.first_seen.insert(topic.clone(), count);
-            }
-        }
+        self.topics.see(|topic| count(view, topic).or_else(|| is_missing(view, topic).then_some(0)));
     }
 
     fn revoked(&mut self, partitions: &[TopicPartition]) {
@@ -412,6 +415,11 @@ impl Membership {
                     self.ask_for_topics(topics);
                 }
             }
+            Answer::Listed(Ok(listing)) => self.take_listing(&listing),
+            Answer::Listed(Err(error)) => {
+                self.listing_failed(&error);
+                self.topics.look_at = Some(now + LOOK_FOR_TOPICS);
+            }
             Answer::Looked => {
                 let view = self.shared.cluster.view();
                 self.view_changed(&view);
@@ -493,6 +501,10 @@ impl Membership {
             state.positions.handle_timeout(now);
             state.conclude();
         }
+        if self.topics.look_at.take_if(|at| now >= *at).is_some() {
+            let shared = self.shared.clone();
+            self.answers.spawn(async move { Answer::Listed(list_topics(shared).await) });
+        }
         if self.look_for_topics.is_some_and(|at| now >= at) {
             self.look_for_topics = Some(now + LOOK_FOR_TOPICS);
             self.keep_topics();
@@ -526,6 +538,52 @@ impl Membership {
         });
     }
 
+    /// Patterns are resolved before the group is joined: with a part of the topics it would be joined twice.
+    async fn list_topics_first(&mut self) {
+        let shared = self.shared.clone();
+        let leave = async {
+            while shared.lock().leave_by.is_none() {
+                shared.changed.notified().await;
+            }
+        };
+        tokio::pin!(leave);
+        for failures in 1_u32.. {
+            let listed = tokio::select! {
+                biased;
+                () = &mut leave => break,
+                listed = list_topics(self.shared.clone()) => listed,
+            };
+            let error = match listed {
+                Ok(listing) => return self.take_listing(&listing),
+                Err(error) => error,
+            };
+            if !error.is_retriable() {
+                self.end = Some(EndReason::Failed { what: error.to_string() });
+                return;
+            }
+            self.listing_failed(&error);
+            let again = now() + self.shared.settings.group.backoff.delay(failures, 1.0);
+            tokio::select! {
+                biased;
+                () = &mut leave => break,
+                () = sleep_until(again.into()) => {}
+            }
+        }
+        self.end = Some(EndReason::Left);
+    }
+
+    fn take_listing(&mut self, listing: &[TopicDescription]) {
+        let (now, max_age) = (now(), self.shared.cluster.config().metadata.max_age);
+        if self.topics.take_listing(now, &self.shared.settings, listing, max_age) {
+            self.group.subscribe(now, self.topics.all());
+        }
+    }
+
+    fn listing_failed(&self, error: &ClientError) {
+        let (group, what) = (self.shared.group().to_owned(), format!("the list of topics: {error}"));
+        self.shared.tell(ConsumerEvent::Fault(ConsumerError::Unreachable { group, what }));
+    }
+
     fn next_timeout(&self) -> Instant {
         let state = self.shared.lock();
         let leave = state.leave_by.map(|by| {
@@ -538,6 +596,7 @@ impl Membership {
             state.positions.poll_timeout(),
             state.arrive_timeout(),
             self.look_for_topics,
+            self.topics.look_at,
             leave,
         ];
         times.into_iter().flatten().min().unwrap_or_else(|| now() + LOOK_FOR_TOPICS)
@@ -568,6 +627,11 @@ async fn released(revocation: &mut Option<Revocation>) {
         }
         _ => std::future::pending().await,
     }
+}
+
+async fn list_topics(shared: Arc<Shared>) -> Result<Vec<TopicDescription>, ClientError> {
+    let timeout = shared.settings.group.request_timeout;
+    Client::over(shared.cluster.clone()).admin().with_timeout(timeout).list_topics().await
 }
 
 fn count(view: &ClusterView, topic: &str) -> Option<i32> {

@@ -24,7 +24,9 @@ mod fetch;
 mod member;
 mod membership;
 mod options;
+mod pattern;
 mod state;
+mod topics;
 
 use std::fmt;
 use std::sync::Arc;
@@ -51,6 +53,7 @@ use state::{Phase, Shared};
 #[derive(Debug, Clone)]
 struct Settings {
     topics: Vec<(Topic, OffsetReset)>,
+    patterns: pattern::Patterns,
     group: GroupConfig,
     protocol: GroupProtocol,
     fetch: FetchConfig,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kafka_protocol::protocol::StrBytes;
 
+use super::pattern::Patterns;
 use super::{Consumer, Settings};
 use crate::client::{Cluster, ConfigError, Problems};
 use crate::machine::assignor::{Assignor, RoundRobin};
@@ -36,6 +37,7 @@ pub enum GroupProtocol {
 pub struct ConsumerBuilder {
     cluster: Cluster,
     topics: Vec<(Topic, OffsetReset)>,
+    patterns: Patterns,
     assignors: Option<Vec<Arc<dyn Assignor>>>,
     protocol: GroupProtocol,
     group: GroupConfig,
@@ -50,6 +52,7 @@ impl ConsumerBuilder {
             group: GroupConfig { request_timeout: cluster.config().request_timeout, ..GroupConfig::new(group) },
             cluster,
             topics: Vec::new(),
+            patterns: Patterns::default(),
             assignors: None,
             protocol: GroupProtocol::default(),
             fetch: FetchConfig::default(),
@@ -63,6 +66,29 @@ impl ConsumerBuilder {
     /// begin at their oldest record in either case; see [`OffsetReset::Latest`].
     pub fn topic(mut self, topic: impl Into<Topic>, reset: OffsetReset) -> Self {
         self.topics.push((topic.into(), reset));
+        self
+    }
+
+    /// Reads every topic whose whole name matches this regular expression, those that come later too, and begins there as with
+    /// [`topic`](Self::topic); of several patterns the first that matches says where. The syntax is that of the crate `regex-lite`:
+    /// no look-around, no Unicode classes. Topics that Kafka uses for itself are left out; they can be named. Default none.
+    /// Java: `subscribe(Pattern)`.
+    ///
+    /// The topics are listed before the group is joined and again when metadata is old
+    /// ([`metadata_max_age`](crate::client::ClientBuilder::metadata_max_age)). A topic that came since is joined for and begins
+    /// at its oldest record in any case; one that went, by two listings, is left. No topic at all is no error. With the
+    /// coordinator's protocol it is this member that resolves the pattern, not the coordinator, whose syntax is another.
+    #[cfg(feature = "regex")]
+    pub fn topic_pattern(mut self, pattern: impl Into<String>, reset: OffsetReset) -> Self {
+        self.patterns.want(pattern.into(), reset);
+        self
+    }
+
+    /// Leaves out topics whose whole name matches this regular expression, of those that a
+    /// [`topic_pattern`](Self::topic_pattern) finds. Default none.
+    #[cfg(feature = "regex")]
+    pub fn exclude_pattern(mut self, pattern: impl Into<String>) -> Self {
+        self.patterns.exclude(pattern.into());
         self
     }
 
@@ -219,6 +245,7 @@ impl ConsumerBuilder {
         self.fetch.replica_max_age = self.cluster.config().metadata.max_age;
         let settings = Settings {
             topics: self.topics,
+            patterns: self.patterns,
             group: self.group,
             protocol: self.protocol,
             fetch: self.fetch,
@@ -232,7 +259,12 @@ impl ConsumerBuilder {
         let group = &self.group;
         problems.require(!group.group.is_empty(), "group", "it is empty");
         problems.require(group.group.len() <= 32_767, "group", "it is longer than 32,767 bytes");
-        problems.require(!self.topics.is_empty(), "topic", "none is given");
+        let mistakes: Vec<_> = self.patterns.mistakes().collect();
+        let any = !self.topics.is_empty() || !self.patterns.is_empty() || !mistakes.is_empty();
+        problems.require(any, "topic", "none is given");
+        for (option, why) in mistakes {
+            problems.require(false, option, why);
+        }
         for (at, (topic, reset)) in self.topics.iter().enumerate() {
             problems.require(
                 !topic.is_empty() && topic.len() <= 249,

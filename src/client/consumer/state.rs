@@ -141,7 +141,7 @@ impl Shared {
 
     pub(super) fn reset_policy(&self, topic: &Topic) -> OffsetReset {
         let known = self.settings.topics.iter().find(|(name, _)| name == topic);
-        known.map_or_else(OffsetReset::default, |(_, reset)| *reset)
+        known.map(|(_, reset)| *reset).or_else(|| self.settings.patterns.reset_of(topic)).unwrap_or_default()
     }
 
     /// Tells the consumer. Faults that nobody takes do not pile up.

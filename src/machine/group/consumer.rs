@@ -42,6 +42,8 @@ use crate::retry::Backoff;
 pub(crate) struct ConsumerGroup {
     config: GroupConfig,
     topics: BTreeSet<Topic>,
+    /// Whether they are others than the coordinator was told of.
+    untold_topics: bool,
     /// Ours for life, whatever the coordinator forgets.
     member_id: StrBytes,
     /// Zero while this is no member.
@@ -108,6 +110,7 @@ impl ConsumerGroup {
             interval: config.heartbeat_interval,
             config,
             topics: topics.into_iter().collect(),
+            untold_topics: false,
             member_id: StrBytes::from_string(member),
             epoch: NO_EPOCH,
             or_classic: false,
@@ -155,6 +158,17 @@ impl ConsumerGroup {
     /// The topics that this member subscribed to.
     pub(crate) fn topics(&self) -> &BTreeSet<Topic> {
         &self.topics
+    }
+
+    /// Subscribes to these topics from now on.
+    pub(crate) fn subscribe(&mut self, now: Instant, topics: BTreeSet<Topic>) {
+        if self.topics != topics {
+            self.topics = topics;
+            self.untold_topics = true;
+            if self.is_member() && self.in_flight.is_none() && self.failures == 0 {
+                self.due = now;
+            }
+        }
     }
 
     /// The next request to send. Ask again until there is none, after every `handle_*`, [`Self::released`] and
@@ -406,7 +420,7 @@ impl ConsumerGroup {
         self.epoch = response.member_epoch;
         let interval = u64::try_from(response.heartbeat_interval_ms).unwrap_or_default();
         self.interval = Duration::from_millis(interval).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL);
-        self.due = if self.untold { now } else { now + self.interval };
+        self.due = if self.untold || self.untold_topics { now } else { now + self.interval };
         // Version 0 let coordinators choose.
         if let Some(id) = response.member_id.as_ref().filter(|id| !id.is_empty()) {
             self.member_id = id.clone();

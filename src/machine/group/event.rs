@@ -46,6 +46,8 @@ pub(crate) enum RejoinCause {
     Revoked,
     /// The leader saw topics appear or grow.
     TopicsChanged,
+    /// Another subscription.
+    Subscribed,
     /// What was owned is lost.
     Lost,
 }
@@ -56,6 +58,7 @@ impl RejoinCause {
             Self::Rebalance => "the group is rebalancing",
             Self::Revoked => "revoked partitions were given back",
             Self::TopicsChanged => "the leader saw partitions appear",
+            Self::Subscribed => "the topics that a pattern matches changed",
             Self::Lost => "the session expired",
         }
     }

@@ -59,6 +59,8 @@ use leader::Plan;
 pub(crate) struct Group {
     config: GroupConfig,
     topics: BTreeSet<Topic>,
+    /// Whether the coordinator was told of them.
+    told_topics: bool,
     member_id: StrBytes,
     generation: i32,
     /// Which of the configuration's offers is made.
@@ -182,6 +184,7 @@ impl Group {
         Self {
             config,
             topics: topics.into_iter().collect(),
+            told_topics: false,
             member_id: StrBytes::new(),
             generation: NO_GENERATION,
             offer: 0,
@@ -484,6 +487,16 @@ impl Group {
         }
     }
 
+    /// Subscribes to these topics from now on, by another join where there was one. What is owned of others is given back by its
+    /// rebalance.
+    pub(crate) fn subscribe(&mut self, now: Instant, topics: BTreeSet<Topic>) {
+        if self.topics != topics {
+            self.topics = topics;
+            self.told_topics = false;
+            self.join_again(now, RejoinCause::Subscribed);
+        }
+    }
+
     /// Leaves the group. What is owned is let go of without an event.
     pub(crate) fn leave(&mut self) {
         if self.is_ended() || matches!(self.state, State::Leaving { .. }) {
@@ -518,6 +531,7 @@ impl Group {
                         return None;
                     }
                 };
+                self.told_topics = true;
                 self.state = State::Joining { held };
                 self.heartbeat.in_flight = None;
                 (GroupRequest::Join(node, join), patient)
@@ -621,7 +635,8 @@ impl Group {
         });
         let (assigned, foreign): (BTreeSet<_>, BTreeSet<_>) =
             assigned.into_iter().partition(|partition| self.topics.contains(&partition.topic));
-        if !foreign.is_empty() {
+        // A subscription that was given up while the group assigned is no fault of the leader's.
+        if !foreign.is_empty() && self.told_topics {
             let partitions = foreign.into_iter().collect();
             self.events.push_back(GroupEvent::Fault(GroupFault::ForeignPartitions { partitions }));
         }
@@ -633,6 +648,9 @@ impl Group {
             // KIP-429: what is revoked goes to its next owner only by another rebalance.
             self.rejoin = Some(RejoinCause::Revoked);
             self.revoke(now, revoked);
+        }
+        if !self.told_topics {
+            self.join_again(now, RejoinCause::Subscribed);
         }
     }
 

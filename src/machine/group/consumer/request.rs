@@ -26,21 +26,23 @@ impl ConsumerGroup {
         }
         self.announced = true;
         let mut request = request.with_member_epoch(self.epoch);
-        if self.full {
+        if self.full || self.untold_topics {
             let topics = self.topics.iter().map(|topic| TopicName(StrBytes::from_string(topic.as_str().to_owned())));
+            request = request.with_subscribed_topic_names(Some(topics.collect()));
+        }
+        if self.full {
             let timeout = self.config.revocation_timeout + RELEASE_SLACK;
             let timeout = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
             request = request
                 .with_rebalance_timeout_ms(timeout)
                 .with_rack_id(self.config.rack.clone())
-                .with_subscribed_topic_names(Some(topics.collect()))
                 .with_server_assignor(self.config.server_assignor.clone());
         }
         if self.full || self.untold {
             request = request.with_topic_partitions(Some(self.owned_by_id()));
         }
         // Until it is answered, the next one says everything; so nothing is said too little if this is lost.
-        self.untold = false;
+        (self.untold, self.untold_topics) = (false, false);
         request
     }
 

@@ -284,6 +284,48 @@ fn a_topic_that_appears_later_is_assigned() {
     assert_eq!(world.shares(), [4]);
 }
 
+fn subscribe(world: &mut World, topics: &[&str]) {
+    let topics = topics.iter().map(|topic| Topic::from(*topic)).collect();
+    world.nodes[0].group.subscribe(world.now, topics);
+}
+
+#[test]
+fn another_subscription_is_joined_with_and_what_is_not_wanted_is_given_back() {
+    for config in [World::config(), eager()] {
+        let mut world = World::new(2);
+        world.counts.insert("bills".into(), 3);
+        world.join_with(config, &["orders"]);
+        world.run(SECOND);
+        assert_eq!(world.shares(), [2]);
+        subscribe(&mut world, &["bills", "orders"]);
+        world.settle();
+        assert_eq!(world.shares(), [5]);
+        subscribe(&mut world, &["bills"]);
+        world.run(SECOND);
+        assert!(world.nodes[0].owns.keys().all(|partition| partition.topic == "bills"));
+        assert_eq!((world.shares(), world.nodes[0].faults().len()), (vec![3], 0));
+        let rebalances = world.coordinator.rebalances;
+        subscribe(&mut world, &["bills"]);
+        world.run(SECOND);
+        assert_eq!(world.coordinator.rebalances, rebalances, "the same is no reason to join");
+    }
+}
+
+/// The join that is under way has the old topics: without another one the new ones were never read.
+#[test]
+fn a_subscription_that_changes_during_a_join_is_joined_with_after_it() {
+    for wait in 0..12 {
+        let mut world = World::new(2);
+        world.counts.insert("bills".into(), 3);
+        world.join_with(World::config(), &["orders"]);
+        world.run(Duration::from_millis(3 * wait));
+        subscribe(&mut world, &["bills"]);
+        world.run(2 * SECOND);
+        assert_eq!(world.shares(), [3], "after {wait} hops");
+        assert!(world.nodes[0].faults().is_empty());
+    }
+}
+
 /// Node has a member for each level of a ladder, so subscriptions differ within a group.
 #[test]
 fn members_with_different_topics_get_their_own_alone() {

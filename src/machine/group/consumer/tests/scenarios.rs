@@ -1,5 +1,6 @@
 //! What members of a KIP-848 group do when others come, go, die and are slow, and when the coordinator refuses.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kafka_protocol::messages::describe_groups_response::DescribedGroup;
@@ -34,6 +35,29 @@ fn a_member_joins_with_nothing_and_everything_said_and_then_says_only_what_chang
     assert!(seen[1..].iter().all(|r| r.subscribed_topic_names.is_none() && r.rebalance_timeout_ms == -1));
     assert!(seen[2..].iter().all(|r| r.topic_partitions.is_none() && r.member_epoch == 1));
     assert!((6..=8).contains(&seen.len()), "at the interval that the coordinator says: {}", seen.len());
+}
+
+#[test]
+fn another_subscription_is_said_once_with_the_next_heartbeat_and_again_if_that_was_lost() {
+    let mut world = World::new(4);
+    world.join();
+    world.settle();
+    let said = |world: &World| {
+        let names = world.coordinator.seen.iter().filter_map(|request| request.subscribed_topic_names.as_ref());
+        names.map(|names| names.iter().map(|name| name.to_string()).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    let topics = |names: &[&str]| names.iter().map(|name| Topic::from(*name)).collect::<BTreeSet<_>>();
+    let now = world.now;
+    world.nodes[0].group.subscribe(now, topics(&["bills", "orders"]));
+    world.run(SECOND);
+    assert_eq!(said(&world), ["orders", "bills orders"], "at once, and not again");
+    let now = world.now;
+    world.nodes[0].group.subscribe(now, topics(&["orders"]));
+    let lost = world.nodes[0].group.poll_transmit(now).expect("it is due");
+    let failure = Failure { fatal: false, silent: true, what: "lost".to_owned() };
+    world.nodes[0].group.handle_failure(now, lost.id, failure);
+    world.run(10 * SECOND);
+    assert_eq!(said(&world), ["orders", "bills orders", "orders"]);
 }
 
 #[test]
