@@ -31,6 +31,8 @@ pub enum AdapterErrorKind {
     Unavailable,
     /// The broker refused the request.
     Refused,
+    /// No broker lets this client in: login or certificate are refused. A membership that tells it goes on trying.
+    LockedOut,
     /// The adapter is closed.
     Closed,
     /// The options ask for what this broker cannot do, or contradict each other.

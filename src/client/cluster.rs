@@ -5,7 +5,7 @@
 //!   connections ─► Connections ─► Connection ─ fault ─► invalidate
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -65,6 +65,7 @@ impl Cluster {
             closed: watch::Sender::new(false),
             next_broker: AtomicUsize::new(fastrand::usize(..1 << 16)),
             coordinators: Mutex::default(),
+            locked_out_told: Mutex::default(),
             opened: Mutex::default(),
         });
         Self(Arc::new(Owner(inner)))
@@ -332,6 +333,8 @@ pub(in crate::client) struct Inner {
     /// Moves on when a broker fails.
     next_broker: AtomicUsize,
     coordinators: Mutex<HashMap<(CoordinatorKind, String), NodeId>>,
+    /// When observers were last told that a broker does not let this client in.
+    locked_out_told: Mutex<BTreeMap<Option<NodeId>, Instant>>,
     /// Every connection that was handed out, to be closed.
     opened: Mutex<Vec<WeakConnection>>,
 }
@@ -370,6 +373,37 @@ impl Inner {
     fn throttled(&self, broker: Option<NodeId>, Throttled { api, silence }: Throttled) {
         let api = api.name().unwrap_or("unknown");
         self.config.observers.throttled(&observe::Throttled { broker, api, silence });
+    }
+
+    /// Tells observers of a broker that does not let this client in, once in a while.
+    fn note_locked_out(&self, broker: Option<NodeId>, error: &ConnectionError) {
+        if !error.is_locked_out() {
+            return;
+        }
+        {
+            let (now, mut told) = (now(), self.locked_out_told.lock().unwrap_or_else(PoisonError::into_inner));
+            told.retain(|_, told| now < *told + LOCKED_OUT_TOLD_EVERY);
+            if told.contains_key(&broker) {
+                return;
+            }
+            told.insert(broker, now);
+        }
+        let text = match broker {
+            Some(node) => format!("broker {node} does not let this client in: {error}"),
+            None => format!("a broker does not let this client in: {error}"),
+        };
+        self.config.observers.error(&observe::ErrorReported {
+            error: observe::ErrorInfo {
+                error,
+                name: "ConnectionError",
+                code: "LOCKED_OUT",
+                text: &text,
+                retryable: false,
+            },
+            scope: observe::ErrorScope::Adapter,
+            group: None,
+            topic: None,
+        });
     }
 
     fn learn_broker(&self, node: NodeId, address: BrokerAddress) {
@@ -542,6 +576,7 @@ impl Route for NodeRoute {
     fn failed(&self, error: &ConnectionError) {
         if let Some(inner) = self.cluster.upgrade() {
             tracing::debug!(node = %self.node, %error, "connection failed");
+            inner.note_locked_out(Some(self.node), error);
             inner.invalidate(&Stale::Transport(self.node));
         }
     }
@@ -572,6 +607,9 @@ impl Route for BootstrapRoute {
 
     fn failed(&self, error: &ConnectionError) {
         tracing::debug!(address = %self.address, %error, "bootstrap connection failed");
+        if let Some(inner) = self.cluster.upgrade() {
+            inner.note_locked_out(None, error);
+        }
     }
 
     fn throttled(&self, throttled: Throttled) {
@@ -631,6 +669,9 @@ const FIRST_WITH_MANY_KEYS: i16 = 4;
 /// How long one broker may take to answer for metadata before the next is asked: a broker that hangs must not use up
 /// the time of a caller who could be served by another.
 const A_TRY: Duration = Duration::from_secs(5);
+
+/// A client that is kept out tries often, on many connections; that often is it told of one broker.
+const LOCKED_OUT_TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Coordinators that are remembered. A tool that walks every group of a large cluster passes it.
 const COORDINATORS_KEPT: usize = 10_000;

@@ -48,6 +48,8 @@ pub(crate) struct Standing {
     pub(crate) because: Option<StopReason>,
     /// How stopping ended.
     ending: Option<Ending>,
+    /// When it was last told that no broker lets it in.
+    locked_out_at: Option<Instant>,
 }
 
 /// How stopping ended.
@@ -83,7 +85,7 @@ pub(crate) struct StopRequest {
 
 impl Lifecycle {
     pub(crate) fn new() -> Self {
-        let idle = Standing { status: ConsumerStatus::Idle, because: None, ending: None };
+        let idle = Standing { status: ConsumerStatus::Idle, because: None, ending: None, locked_out_at: None };
         Self { standing: watch::Sender::new(idle), request: watch::Sender::new(None) }
     }
 
@@ -94,6 +96,16 @@ impl Lifecycle {
     /// Why it stops or stopped.
     pub(crate) fn because(&self) -> Option<StopReason> {
         self.standing.borrow().because
+    }
+
+    /// Whether no broker lets it in, by what was told last: that is told again and again while it lasts.
+    pub(crate) fn is_locked_out(&self) -> bool {
+        self.standing.borrow().locked_out_at.is_some_and(|at| at.elapsed() < LOCKED_OUT_FOR)
+    }
+
+    /// It was told that no broker lets it in.
+    pub(crate) fn locked_out(&self) {
+        self.standing.send_modify(|standing| standing.locked_out_at = Some(Instant::now()));
     }
 
     /// From idle to starting. False when it is not idle.
@@ -175,6 +187,9 @@ impl Lifecycle {
         }
     }
 }
+
+/// Half again as long as an adapter takes to tell it anew.
+const LOCKED_OUT_FOR: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {

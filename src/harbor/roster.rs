@@ -62,6 +62,10 @@ impl Entry {
         self.life.because()
     }
 
+    pub(crate) fn is_locked_out(&self) -> bool {
+        self.life.is_locked_out()
+    }
+
     /// Whether it is there, or the newest that came to such an end. `ends` are those of newer ones.
     fn is_known(&self, ends: &mut Vec<(Arc<str>, StopReason)>) -> bool {
         if self.consumer.strong_count() > 0 {

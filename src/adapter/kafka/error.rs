@@ -9,7 +9,7 @@ use crate::record::Topic;
 pub(super) fn adapter_error(what: impl fmt::Display, error: ClientError) -> AdapterError {
     let kind = match &error {
         // Waiting for the broker to be available helps nobody.
-        error if error.is_locked_out() => AdapterErrorKind::Refused,
+        error if error.is_locked_out() => AdapterErrorKind::LockedOut,
         ClientError::Request { .. } | ClientError::TimedOut { .. } => AdapterErrorKind::Unavailable,
         ClientError::Refused { .. } | ClientError::Missing { .. } | ClientError::LeftOut { .. } => {
             AdapterErrorKind::Refused
@@ -42,6 +42,7 @@ pub(super) fn consumer_error(error: ConsumerError) -> AdapterError {
         ConsumerError::Unreachable { .. } | ConsumerError::FetchUnanswered { .. } | ConsumerError::NotInTime { .. } => {
             AdapterErrorKind::Unavailable
         }
+        ConsumerError::LockedOut { .. } => AdapterErrorKind::LockedOut,
         ConsumerError::TopicsMissing { topics, .. } => match topics.first() {
             Some(topic) => AdapterErrorKind::TopicMissing(topic.clone()),
             None => AdapterErrorKind::Refused,

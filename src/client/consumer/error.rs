@@ -23,6 +23,16 @@ pub enum ConsumerError {
         /// What was attempted and how it failed.
         what: String,
     },
+    /// A broker does not let this client in any more: login or certificate are refused. Told at once and again every ten
+    /// seconds while it lasts. Brokers are asked on, so that a client whose credentials are good again goes on; the partitions
+    /// are lost when the session ends meanwhile. A client that is not let in from the start ends with [`Failed`](Self::Failed).
+    #[error("group {group}: locked out: {source}")]
+    LockedOut {
+        /// The group.
+        group: String,
+        /// What was attempted and how it failed.
+        source: Arc<dyn std::error::Error + Send + Sync>,
+    },
     /// The coordinator refused, and is asked again.
     #[error("group {group}: {what}: {code}")]
     Refused {

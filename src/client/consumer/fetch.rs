@@ -47,6 +47,8 @@ pub(super) async fn run(shared: Arc<Shared>, node: NodeId, connection: Connectio
                 if error.is_closed() {
                     // The client was closed; the membership's end ends this task.
                     sleep_until((now() + LOOK_AGAIN).into()).await;
+                } else if error.is_locked_out() {
+                    shared.tell_locked_out(error);
                 } else if failures.is_multiple_of(TELL_EVERY) {
                     shared.tell(ConsumerEvent::Fault(ConsumerError::FetchUnanswered { node, source: error }));
                 }

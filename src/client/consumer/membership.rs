@@ -21,7 +21,7 @@ use crate::client::{
 };
 use crate::machine::connection::{ConnectionError, RequestError};
 use crate::machine::group::{
-    CommitTransmit, ConsumerGroup, EndReason, Failure, Group, GroupEvent, GroupRequest, RequestId, Transmit,
+    CommitTransmit, ConsumerGroup, EndReason, Failure, Group, GroupEvent, GroupFault, GroupRequest, RequestId, Transmit,
 };
 use crate::machine::metadata::ClusterView;
 use crate::protocol::error_code::ErrorCode;
@@ -47,6 +47,8 @@ pub(super) struct Membership {
     look_for_topics: Option<Instant>,
     topics: Topics,
     end: Option<EndReason>,
+    /// Whether a broker did not let this client in when it was last asked, and that was told.
+    locked_out: bool,
 }
 
 struct Revocation {
@@ -91,6 +93,7 @@ impl Membership {
             look_for_topics: Some(now()),
             topics,
             end: None,
+            locked_out: false,
             shared,
         }
     }
@@ -209,6 +212,8 @@ impl Membership {
                     };
                     wake(waker);
                 }
+                // Told as what it is.
+                GroupEvent::Fault(GroupFault::Unreachable { .. }) if self.locked_out => {}
                 GroupEvent::Fault(fault) => {
                     let limit = self.shared.settings.group.revocation_timeout;
                     let error = ConsumerError::of_group(self.shared.group(), limit, fault);
@@ -373,7 +378,13 @@ impl Membership {
             self.held.take_if(|held| held == id);
         }
         match answer {
-            Answer::Coordinator(id, found) => self.group.handle_coordinator(now, id, found.map_err(|e| failed(&e))),
+            Answer::Coordinator(id, found) => {
+                let found = found.map_err(|error| {
+                    let fatal = !error.is_retriable();
+                    self.failed(&error, error.is_locked_out(), fatal, true)
+                });
+                self.group.handle_coordinator(now, id, found);
+            }
             Answer::Join(id, Ok(response)) => self.classic(|group| group.handle_join(now, id, response)),
             Answer::Sync(id, Ok(response)) => self.classic(|group| group.handle_sync(now, id, response)),
             Answer::Heartbeat(id, Ok(response)) => self.classic(|group| group.handle_heartbeat(now, id, &response)),
@@ -389,7 +400,13 @@ impl Membership {
             | Answer::Heartbeat(id, Err(error))
             | Answer::Leave(id, Err(error))
             | Answer::Described(id, Err(error))
-            | Answer::ConsumerHeartbeat(id, Err(error)) => self.group.handle_failure(now, id, unanswered(&error)),
+            | Answer::ConsumerHeartbeat(id, Err(error)) => {
+                // An answer that cannot be read may be readable from the next coordinator; what cannot be sent never will.
+                let unsendable = matches!(error, RequestError::Unsupported { .. } | RequestError::Encode { .. });
+                let fatal = error.is_closed() || error.is_locked_out() || unsendable;
+                let failure = self.failed(&error, error.is_locked_out(), fatal, is_silent(&error));
+                self.group.handle_failure(now, id, failure);
+            }
             Answer::Commit(id, result) => self.committed(now, id, result),
             Answer::Committed(id, node, Ok(response)) => {
                 if self.shared.lock().positions.handle_committed(now, id, &response) {
@@ -426,6 +443,19 @@ impl Membership {
                 self.tell_of_missing(&view);
             }
         }
+    }
+
+    /// A failure as the group is told it. A client that was let in before is asked to be again, as its credentials may be
+    /// good again later; one that never was ends.
+    fn failed<E>(&mut self, error: &E, locked_out: bool, fatal: bool, silent: bool) -> Failure
+    where
+        E: std::error::Error + Clone + Send + Sync + 'static,
+    {
+        self.locked_out = locked_out && !self.shared.is_joining();
+        if self.locked_out {
+            self.shared.tell_locked_out(error.clone());
+        }
+        Failure { fatal: fatal && !self.locked_out, silent, what: error.to_string() }
     }
 
     fn classic(&mut self, then: impl FnOnce(&mut Group)) {
@@ -653,17 +683,6 @@ fn name(view: &ClusterView, id: uuid::Uuid) -> Option<Topic> {
 
 fn counts(view: &ClusterView, topics: &[Topic]) -> BTreeMap<Topic, i32> {
     topics.iter().filter_map(|topic| Some((topic.clone(), count(view, topic)?))).collect()
-}
-
-fn failed(error: &ClientError) -> Failure {
-    Failure { fatal: !error.is_retriable(), silent: true, what: error.to_string() }
-}
-
-fn unanswered(error: &RequestError) -> Failure {
-    // An answer that cannot be read may be readable from the next coordinator; what cannot be sent never will.
-    let unsendable = matches!(error, RequestError::Unsupported { .. } | RequestError::Encode { .. });
-    let fatal = error.is_closed() || error.is_locked_out() || unsendable;
-    Failure { fatal, silent: is_silent(error), what: error.to_string() }
 }
 
 /// Whether the broker gave no sign of life since the request was sent.

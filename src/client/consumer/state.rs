@@ -63,6 +63,8 @@ pub(super) struct State {
     events: VecDeque<ConsumerEvent>,
     waiting: HashMap<u64, Waiting>,
     last_call: u64,
+    /// When it was last told that a broker does not let this client in.
+    locked_out_told: Option<Instant>,
     waker: Option<Waker>,
     ended: bool,
 }
@@ -101,6 +103,7 @@ impl Shared {
             events: VecDeque::new(),
             waiting: HashMap::new(),
             last_call: 0,
+            locked_out_told: None,
             waker: None,
             ended: false,
         };
@@ -147,6 +150,21 @@ impl Shared {
     /// Tells the consumer. Faults that nobody takes do not pile up.
     pub(super) fn tell(&self, event: ConsumerEvent) {
         let waker = self.lock().tell(event);
+        wake(waker);
+    }
+
+    /// Tells that a broker does not let this client in, unless that was told just now.
+    pub(super) fn tell_locked_out(&self, error: impl std::error::Error + Send + Sync + 'static) {
+        let now = now();
+        let waker = {
+            let mut state = self.lock();
+            if state.locked_out_told.is_some_and(|told| now < told + LOCKED_OUT_TOLD_EVERY) {
+                return;
+            }
+            state.locked_out_told = Some(now);
+            let (group, source) = (self.group().to_owned(), Arc::new(error));
+            state.tell(ConsumerEvent::Fault(ConsumerError::LockedOut { group, source }))
+        };
         wake(waker);
     }
 
@@ -587,5 +605,7 @@ const ARRIVE_TOGETHER: Duration = Duration::from_secs(1);
 const MAX_NOTE_BYTES: usize = 4096;
 /// Faults that are kept for a consumer that does not ask; the oldest go first.
 const MAX_FAULTS: usize = 64;
+/// A client that is kept out tries often; that often is it told.
+const LOCKED_OUT_TOLD_EVERY: Duration = Duration::from_secs(10);
 /// Calls of commit that may wait at a time.
 const MAX_WAITING: usize = 65_536;

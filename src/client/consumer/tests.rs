@@ -46,6 +46,8 @@ struct Script {
     listed: Mutex<Vec<(i32, i64)>>,
     /// What was fetched: offset, and the epoch before it.
     fetched: Mutex<Vec<(i64, i32)>>,
+    /// Whether logins are refused; sessions last ten seconds.
+    keeps_out: AtomicBool,
     /// Epoch and end of the log before it was truncated, told to the next who asks with an epoch.
     diverging: Mutex<Option<(i32, i64)>>,
 }
@@ -95,6 +97,14 @@ impl Script {
             "LeaveGroup" => {
                 self.left.store(true, Ordering::SeqCst);
                 exchange.answer::<LeaveGroupRequest>(&LeaveGroupResponse::default())
+            }
+            "SaslHandshake" => exchange.answer::<SaslHandshakeRequest>(&SaslHandshakeResponse::default()),
+            "SaslAuthenticate" => {
+                let answer = match self.keeps_out.load(Ordering::SeqCst) {
+                    true => SaslAuthenticateResponse::default().with_error_code(58),
+                    false => SaslAuthenticateResponse::default().with_session_lifetime_ms(10_000),
+                };
+                exchange.answer::<SaslAuthenticateRequest>(&answer)
             }
             "OffsetFetch" => self.offset_fetch(exchange),
             "OffsetCommit" => self.offset_commit(exchange),
@@ -499,4 +509,56 @@ async fn a_member_that_cannot_join_says_so_and_goes_on_trying() {
     assert!(matches!(next(&mut consumer).await, ConsumerEvent::Fault(ConsumerError::Unreachable { .. })));
     script.silence(&[]);
     consumer.joined(60 * SECOND).await.unwrap();
+}
+
+/// Withdrawn credentials ended a membership for good, in a process that might have run for weeks, however soon they were good
+/// again.
+#[cfg(feature = "sasl")]
+#[tokio::test(start_paused = true)]
+async fn a_member_that_is_locked_out_says_so_at_once_and_goes_on_when_it_is_let_in_again() {
+    struct Refusals(AtomicU32);
+    impl crate::observe::Observer for Refusals {
+        fn error(&self, event: &crate::observe::ErrorReported<'_>) {
+            if event.error.code == "LOCKED_OUT" {
+                assert!(event.error.text.contains("SASL_AUTHENTICATION_FAILED"), "{}", event.error.text);
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    let (script, refusals) = (Script::new(1), Arc::new(Refusals(AtomicU32::new(0))));
+    let login = crate::client::Login::plain("alice", "secret");
+    let (client, _brokers) = script.client(|options| options.login(login).observer(refusals.clone()));
+    let mut consumer = consumer(&client);
+    let batch = next_batch(&mut consumer).await;
+    script.keeps_out.store(true, Ordering::SeqCst);
+    let begun = Instant::now();
+    let told = next(&mut consumer).await;
+    assert!(begun.elapsed() < 10 * SECOND, "within a session, not after {:?}", begun.elapsed());
+    let ConsumerEvent::Fault(error @ ConsumerError::LockedOut { .. }) = told else { panic!("{told:?}") };
+    assert!(!error.is_fatal() && error.to_string().contains("SASL_AUTHENTICATION_FAILED"), "{error}");
+    // Commits have a connection, and a session, of their own.
+    let position = CommitPosition::new(batch.assigned.clone(), batch.next_offset);
+    let begun = Instant::now();
+    let error = loop {
+        match consumer.handle().commit(vec![position.clone()]).await {
+            Ok(()) => sleep(SECOND / 10).await,
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(begun.elapsed() < 10 * SECOND && error.contains("SASL_AUTHENTICATION_FAILED"), "{error}");
+    let (mut again, mut others) = (0, Vec::new());
+    loop {
+        match next(&mut consumer).await {
+            ConsumerEvent::Fault(ConsumerError::LockedOut { .. }) => again += 1,
+            ConsumerEvent::Lost(_) => break,
+            other => others.push(other),
+        }
+    }
+    assert!((2..=5).contains(&again) && others.is_empty(), "while the session of 45 s runs out: {again}, {others:?}");
+    assert!((3..=12).contains(&refusals.0.load(Ordering::SeqCst)), "{:?}", refusals.0);
+    script.keeps_out.store(false, Ordering::SeqCst);
+    script.end.store(2, Ordering::SeqCst);
+    let begun = Instant::now();
+    while next_batch(&mut consumer).await.next_offset < Offset(2) {}
+    assert!(begun.elapsed() < 10 * SECOND, "{:?}", begun.elapsed());
 }

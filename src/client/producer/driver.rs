@@ -303,8 +303,12 @@ impl Driver {
                 }
             }
             Err(error) => {
-                let outcome = error.write_outcome();
-                self.produce.handle_unanswered(now, id, outcome, Some(&SharedError::new(error)));
+                let (outcome, locked_out) = (error.write_outcome(), error.is_locked_out());
+                let error = SharedError::new(error);
+                match locked_out {
+                    true => self.produce.handle_locked_out(now, id, outcome, &error),
+                    false => self.produce.handle_unanswered(now, id, outcome, Some(&error)),
+                }
             }
         }
     }
@@ -320,7 +324,10 @@ impl Driver {
             }
             Err(error) => {
                 tracing::debug!(%error, "no producer id");
-                self.produce.handle_producer_id_unanswered(now);
+                match error.is_locked_out() {
+                    true => self.produce.handle_producer_id_locked_out(now, &SharedError::new(error)),
+                    false => self.produce.handle_producer_id_unanswered(now),
+                }
             }
         }
     }

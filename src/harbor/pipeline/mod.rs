@@ -303,6 +303,9 @@ impl Pipeline {
                 AdapterErrorKind::ForeignPartitions(partitions) => self.setup.report_foreign(partitions),
                 kind => {
                     self.setup.report_fault(&error);
+                    if *kind == AdapterErrorKind::LockedOut {
+                        self.life.locked_out();
+                    }
                     // One that the membership survived is not what it ends by.
                     if matches!(kind, AdapterErrorKind::Fenced | AdapterErrorKind::Closed) {
                         self.fault = Some(error);

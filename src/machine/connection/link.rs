@@ -642,10 +642,20 @@ impl<W> Link<W> {
             self.probe = VersionProbe::new();
         }
         let cause = Arc::new(error);
-        self.fail_all(cause.clone());
+        if self.may_log_in_again(&cause) {
+            // Only the login was under way; what waits was never sent, and nothing is wrong with it.
+            self.in_flight.clear();
+        } else {
+            self.fail_all(cause.clone());
+        }
         self.failures = self.failures.saturating_add(1);
         self.state = State::Waiting { until: now + self.limits.reconnect.delay(self.failures, random) };
         cause
+    }
+
+    fn may_log_in_again(&mut self, cause: &ConnectionError) -> bool {
+        let refused = matches!(cause, ConnectionError::Login(LoginError::Refused { .. }));
+        refused && self.login.as_mut().is_some_and(Authenticator::handle_refused)
     }
 
     fn fail_all(&mut self, cause: Arc<ConnectionError>) {

@@ -22,7 +22,8 @@
 //!
 //! A login is renewed on the transport that it stands on (KIP-368): nothing new is sent, what is under way is answered,
 //! the login is made, and what waited goes on. A broker ends a connection on which a request comes after the session's end,
-//! or between the frames of a login.
+//! or between the frames of a login. Credentials that come from a source and are refused are asked for anew once, on the
+//! next transport, before what waits is told.
 //!
 //! A broker that throttles answers at once and asks for silence (KIP-219). Then nothing more is written until it is over, on
 //! this link alone; what waits or is under way has so much more time.

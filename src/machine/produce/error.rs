@@ -78,8 +78,10 @@ pub enum ProduceErrorKind {
     /// The topic's partitions cannot be known.
     #[error("topic cannot be looked up")]
     Lookup,
-    /// No broker lets this client in: login or certificate are refused, or the listeners are of another kind.
-    #[error("no broker lets this client in")]
+    /// The broker does not let this client in: login or certificate are refused, or the listener is of another kind. What
+    /// waits for such a broker fails at once; what is sent later is tried, so that a client whose credentials are good again
+    /// goes on.
+    #[error("broker does not let this client in")]
     LockedOut,
     /// It cannot be written in a batch.
     #[error("record cannot be encoded")]

@@ -290,6 +290,17 @@ impl<T: Clone> Produce<T> {
         self.identity_failed(now);
     }
 
+    /// No answer came to [`Transmit::InitProducerId`], because no broker lets this client in. Fails what cannot be sent for want
+    /// of an id; it is asked for again when more comes.
+    pub(crate) fn handle_producer_id_locked_out(&mut self, now: Instant, error: &SharedError) {
+        self.identity_failed(now);
+        for index in self.active() {
+            if self.partitions[index.0].wants_identity(&self.settings) {
+                self.with(now, index, |partition, cx| partition.lock_out(cx, error));
+            }
+        }
+    }
+
     fn identity_failed(&mut self, now: Instant) {
         if let Identity::Asked { failures } = self.identity {
             let failures = failures.saturating_add(1);
@@ -330,6 +341,22 @@ impl<T: Clone> Produce<T> {
         self.landed(now, sending.node, Duration::ZERO);
         for index in sending.partitions {
             self.with(now, index, |partition, cx| partition.on_unanswered(cx, request, outcome, error));
+        }
+    }
+
+    /// No answer came to a request, because its broker does not let this client in. Fails all that waits for the partitions
+    /// in it; what is sent later is tried again.
+    pub(crate) fn handle_locked_out(
+        &mut self,
+        now: Instant,
+        request: RequestId,
+        outcome: WriteOutcome,
+        error: &SharedError,
+    ) {
+        let Some(sending) = self.requests.remove(&request) else { return };
+        self.landed(now, sending.node, Duration::ZERO);
+        for index in sending.partitions {
+            self.with(now, index, |partition, cx| partition.on_locked_out(cx, request, outcome, error));
         }
     }
 

@@ -379,6 +379,54 @@ impl<T: Clone> Partition<T> {
         self.gathered(cx);
     }
 
+    /// The broker of a request does not let this client in, and would not the next time. What waits for it fails at once.
+    pub(super) fn on_locked_out(
+        &mut self,
+        cx: &mut Context<'_, T>,
+        request: RequestId,
+        outcome: WriteOutcome,
+        error: &SharedError,
+    ) {
+        let Some(at) = self.window.iter().position(|sent| sent.request == Some(request)) else { return };
+        let sent = &mut self.window[at];
+        sent.request = None;
+        sent.doubt |= outcome == WriteOutcome::PossiblyWritten;
+        self.last_error = Some(error.clone());
+        self.stale = Some(cx.now);
+        match cx.scope {
+            Some(_) => {
+                if let Some((batch, doubt)) = self.take_out(at) {
+                    self.settle_locked_out(cx, batch, doubt);
+                }
+            }
+            None => {
+                self.flow = Flow::Gathering { renumber: true };
+                for sent in std::mem::take(&mut self.window) {
+                    if sent.request.is_some() {
+                        self.window.push_back(sent);
+                    } else if let Some(batch) = sent.batch {
+                        self.settle_locked_out(cx, batch, sent.doubt);
+                    }
+                }
+            }
+        }
+        self.lock_out(cx, error);
+        self.gathered(cx);
+    }
+
+    /// Fails what has no number yet, because no broker lets this client in.
+    pub(super) fn lock_out(&mut self, cx: &mut Context<'_, T>, error: &SharedError) {
+        self.last_error = Some(error.clone());
+        while let Some(batch) = self.take_unnumbered() {
+            self.settle_locked_out(cx, batch, false);
+        }
+    }
+
+    fn settle_locked_out(&mut self, cx: &mut Context<'_, T>, batch: Batch<T>, doubt: bool) {
+        let error = self.error(ProduceErrorKind::LockedOut, outcome(doubt), self.last_error.clone());
+        self.settle(cx, batch, Err(error));
+    }
+
     fn on_written(&mut self, cx: &mut Context<'_, T>, at: usize, answer: &PartitionAnswer) {
         let Some(sent) = self.window.remove(at) else { return };
         (self.failures, self.mismatches) = (0, 0);

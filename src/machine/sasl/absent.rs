@@ -14,6 +14,10 @@ impl Mechanism {
     pub(crate) fn name(self) -> &'static str {
         match self {}
     }
+
+    pub(crate) fn is_asked_anew(self) -> bool {
+        match self {}
+    }
 }
 
 impl Exchange {

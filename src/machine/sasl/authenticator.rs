@@ -32,6 +32,8 @@ pub(crate) struct Authenticator {
     mechanism: Mechanism,
     phase: Phase,
     session: Option<Session>,
+    /// Refusals since the last login that was accepted.
+    refusals: u32,
 }
 
 enum Phase {
@@ -90,13 +92,20 @@ impl From<DecodeError> for AnswerError {
 impl Authenticator {
     /// Not logged in.
     pub(crate) fn new(mechanism: Mechanism) -> Self {
-        Self { mechanism, phase: Phase::Out, session: None }
+        Self { mechanism, phase: Phase::Out, session: None, refusals: 0 }
     }
 
     /// A new transport: nothing of the last one counts.
     pub(crate) fn reset(&mut self) {
         self.phase = Phase::Out;
         self.session = None;
+    }
+
+    /// Takes note that the credentials were refused. Answers whether others may do better: a source is asked anew once, because
+    /// what it kept may have been withdrawn.
+    pub(crate) fn handle_refused(&mut self) -> bool {
+        self.refusals = self.refusals.saturating_add(1);
+        self.refusals == 1 && self.mechanism.is_asked_anew()
     }
 
     /// Whether the broker can be logged in to at all.
@@ -196,6 +205,7 @@ impl Authenticator {
                 let lifetime_ms = answer.session_lifetime_ms;
                 let outcome = self.handle_challenge(exchange, answer)?;
                 if outcome == Outcome::LoggedIn {
+                    self.refusals = 0;
                     self.session = Session::lasting(sent_at, now, lifetime_ms, random);
                 }
                 Ok(outcome)

@@ -27,6 +27,14 @@ impl Mechanism {
             Self::OAuthBearer => "OAUTHBEARER",
         }
     }
+
+    /// Whether each login may have other credentials than the last.
+    pub(crate) fn is_asked_anew(self) -> bool {
+        match self {
+            Self::Plain | Self::ScramSha256 | Self::ScramSha512 => false,
+            Self::OAuthBearer => true,
+        }
+    }
 }
 
 /// One run of a mechanism, with the credentials for it.

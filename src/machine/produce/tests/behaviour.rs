@@ -25,6 +25,48 @@ fn warmed_up(partitions: i32, settings: ProduceSettings) -> World {
     world
 }
 
+/// Credentials were withdrawn under way, and what waited for the broker was tried until its delivery timeout: minutes of silence
+/// for a caller who could have acted.
+#[test]
+fn what_waits_for_a_broker_that_lets_nobody_in_fails_at_once_and_what_comes_later_is_sent() {
+    let mut world = warmed_up(2, settings());
+    let mut sent = Vec::new();
+    for _ in 0..200 {
+        sent.push(world.send(0));
+    }
+    world.settle();
+    assert_eq!(world.requests.len(), 5, "the rest waits");
+    let elsewhere = world.send(1);
+    world.lock_out(NodeId(1), false);
+    world.settle();
+    for (id, outcome) in [(sent[0], WriteOutcome::PossiblyWritten), (sent[199], WriteOutcome::NotWritten)] {
+        let failure = world.failure(id);
+        assert_eq!((&failure.kind, failure.outcome), (&ProduceErrorKind::LockedOut, outcome), "sent, and not yet");
+    }
+    assert!(sent.iter().all(|id| world.outcomes[id].is_err()));
+    let after = world.send(0);
+    world.drain();
+    assert!(world.acknowledged(after) && world.acknowledged(elsewhere), "it is tried, and let in again");
+    world.check();
+}
+
+/// Without a producer id nothing can be sent, and whoever is locked out gets none.
+#[test]
+fn what_waits_for_a_producer_id_fails_when_no_broker_lets_this_client_in() {
+    let mut world = World::new(1, settings());
+    let first = world.send(0);
+    world.settle();
+    assert!(matches!(world.wire.pop_first(), Some((_, Wire::ProducerId))));
+    let error = SharedError::new(std::io::Error::other("login is refused"));
+    world.produce.handle_producer_id_locked_out(world.now, &error);
+    world.settle();
+    let failed = world.outcomes[&first].as_ref().unwrap_err();
+    assert_eq!((&failed.kind, failed.outcome), (&ProduceErrorKind::LockedOut, WriteOutcome::NotWritten));
+    let second = world.send(0);
+    world.drain();
+    assert!(world.acknowledged(second));
+}
+
 #[test]
 fn a_lone_record_leaves_when_its_linger_time_is_over() {
     let mut world = warmed_up(1, settings());

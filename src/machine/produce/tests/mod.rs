@@ -272,11 +272,26 @@ impl World {
 
     /// Cuts the connection to a broker. `haunted`: what was sent arrives all the same, later.
     fn cut(&mut self, node: NodeId, haunted: bool) {
+        self.end_connection(node, haunted, false);
+    }
+
+    /// As [`cut`](Self::cut), and the broker does not let the next connection in.
+    fn lock_out(&mut self, node: NodeId, haunted: bool) {
+        self.end_connection(node, haunted, true);
+    }
+
+    fn end_connection(&mut self, node: NodeId, haunted: bool, locked_out: bool) {
         let Some(connection) = self.open.remove(&node) else { return };
         let link = &mut self.connections[connection];
         (link.dead, link.haunted) = (true, haunted);
         for id in std::mem::take(&mut link.waiting) {
-            self.produce.handle_unanswered(self.now, id, WriteOutcome::PossiblyWritten, None);
+            let outcome = WriteOutcome::PossiblyWritten;
+            if locked_out {
+                let error = SharedError::new(std::io::Error::other("login is refused"));
+                self.produce.handle_locked_out(self.now, id, outcome, &error);
+            } else {
+                self.produce.handle_unanswered(self.now, id, outcome, None);
+            }
         }
         if haunted {
             let delay = Duration::from_millis(self.random.below(2_000));

@@ -76,7 +76,11 @@ fn disturb(world: &mut World, random: &mut Random, partitions: usize, ghosts: bo
         _ => {
             let node = NodeId(1 + random.below(3) as i32);
             let haunted = ghosts && random.chance(50);
-            world.cut(node, haunted);
+            if random.chance(25) {
+                world.lock_out(node, haunted);
+            } else {
+                world.cut(node, haunted);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ use kafka_protocol::messages::{SaslAuthenticateResponse, SaslHandshakeResponse};
 use kafka_protocol::protocol::StrBytes;
 
 use super::*;
-use crate::machine::sasl::Plain;
+use crate::machine::sasl::{Bearer, Plain};
 
 const SASL_HANDSHAKE: i16 = 17;
 const SASL_AUTHENTICATE: i16 = 36;
@@ -104,6 +104,43 @@ fn a_refused_login_fails_all_that_waits_for_good() {
     let error = answer_authenticate(&mut rig, 58, 0).unwrap_err();
     assert!(error.is_locked_out() && !error.is_retriable(), "{error}");
     assert_eq!(rig.done(), pairs(&[(1, "not sent: login")]));
+}
+
+/// A source had kept a token that its issuer withdrew meanwhile, and whoever waited was told that the login is refused for good.
+#[test]
+fn a_refused_token_is_asked_for_anew_once_before_what_waits_is_told() {
+    let mut rig = with_login();
+    let limits = rig.link.limits.clone();
+    rig.link = Link::new(ClientId::new("t").unwrap(), limits, Some(Mechanism::OAuthBearer), rig.now);
+    rig.call(1, 60);
+    let offer_a_token = |rig: &mut Rig, code| {
+        rig.connect();
+        assert!(rig.link.poll_login(), "a token is asked for");
+        let token = Exchange::Bearer(Bearer::new("t0ken", &[]));
+        assert!(rig.link.handle_credentials(rig.now, Ok(token), 0.5).is_none());
+        rig.transmit();
+        answer_all_versions(rig);
+        rig.transmit();
+        answer_handshake(rig, 0).unwrap();
+        rig.transmit();
+        answer_authenticate(rig, code, 0)
+    };
+    assert!(offer_a_token(&mut rig, 58).unwrap_err().is_locked_out(), "and its source is told");
+    assert_eq!(rig.done(), pairs(&[]), "what was not sent waits");
+    rig.pass(1);
+    offer_a_token(&mut rig, 0).unwrap();
+    let sent = rig.transmit();
+    assert_eq!(apis(&sent), [(12, 4)]);
+    rig.answer(sent[0].correlation_id);
+    assert_eq!(rig.done(), pairs(&[(1, "ok")]));
+
+    rig.link.handle_lost(rig.now, broken(), 0.5);
+    rig.call(2, 60);
+    offer_a_token(&mut rig, 58).unwrap_err();
+    assert_eq!(rig.done(), pairs(&[]));
+    rig.pass(1);
+    offer_a_token(&mut rig, 58).unwrap_err();
+    assert_eq!(rig.done(), pairs(&[(2, "not sent: login")]), "a token that is refused twice is no token");
 }
 
 /// franz-go#1348, platformatic#211, librdkafka#4301: requests between the frames of a re-authentication, or before the answers
