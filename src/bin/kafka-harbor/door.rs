@@ -13,7 +13,7 @@ use crate::failure::{Failure, chain};
 use crate::properties::{self, Jaas, Properties};
 
 /// Flags win over the file. Secrets are never arguments, which every user of the machine can read: they come from a
-/// file or from KAFKA_PASSWORD or KAFKA_TOKEN.
+/// file or from KAFKA_PASSWORD, KAFKA_TOKEN or KAFKA_KEY_PASSWORD.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Security")]
 pub(crate) struct DoorArgs {
@@ -32,6 +32,9 @@ pub(crate) struct DoorArgs {
     /// Its key, PEM; else it is in the file of --client-cert
     #[arg(long, global = true, env = "KAFKA_CLIENT_KEY", value_name = "FILE")]
     client_key: Option<PathBuf>,
+    /// The key's password, if it is encrypted, is this file's first line; else KAFKA_KEY_PASSWORD has it
+    #[arg(long, global = true, env = "KAFKA_KEY_PASSWORD_FILE", value_name = "FILE")]
+    key_password_file: Option<PathBuf>,
     /// Take a certificate whatever name it is for: whoever has one of that authority can pose as a broker
     #[arg(long, global = true)]
     dangerous_without_host_names: bool,
@@ -120,6 +123,10 @@ impl DoorArgs {
             (None, None) => builder.system_authorities(),
         };
         builder = self.identity(builder, properties)?;
+        let password = secret(self.key_password_file.as_deref(), "KAFKA_KEY_PASSWORD")?;
+        if let Some(password) = password.or_else(|| properties.get("ssl.key.password").cloned()) {
+            builder = builder.key_password(password);
+        }
         match properties.get("ssl.endpoint.identification.algorithm").map(|text| text.trim().to_lowercase()) {
             Some(none) if none.is_empty() => builder = builder.dangerous_without_host_names(),
             None => {}

@@ -11,6 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::files::{Source, Stamps};
 use super::verifier::AnyName;
 use super::{RELOAD_INTERVAL, Tls};
+use crate::client::secret::Secret;
 use crate::client::{ConfigError, Problems};
 
 /// Options of TLS. A broker's certificate is checked against the authorities that are given here, and against the host
@@ -29,6 +30,7 @@ pub(super) struct Recipe {
     authorities: Vec<Source>,
     system: Vec<CertificateDer<'static>>,
     identity: Option<(Source, Source)>,
+    key_password: Option<Secret>,
     any_name: bool,
     reload_interval: Option<Duration>,
 }
@@ -40,6 +42,7 @@ impl TlsBuilder {
             authorities: Vec::new(),
             system: Vec::new(),
             identity: None,
+            key_password: None,
             any_name: false,
             reload_interval: Some(RELOAD_INTERVAL),
         };
@@ -77,6 +80,13 @@ impl TlsBuilder {
     /// `ssl.keystore.key`.
     pub fn identity_pem(mut self, certificates: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.recipe.identity = Some((Source::memory(certificates), Source::memory(key)));
+        self
+    }
+
+    /// The password of an encrypted key: PKCS#8 with PBES2, as `openssl pkcs8 -topk8` and `openssl genpkey -aes256` write it.
+    /// One that is not encrypted is read without it. Java: `ssl.key.password`.
+    pub fn key_password(mut self, password: impl Into<String>) -> Self {
+        self.recipe.key_password = Some(Secret::new(password));
         self
     }
 
@@ -175,7 +185,7 @@ impl Recipe {
 
     fn identity(&self, problems: &mut Problems) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
         let (certificates, key) = self.identity.as_ref()?;
-        match (certificates.certificates(), key.key()) {
+        match (certificates.certificates(), key.key(self.key_password.as_ref())) {
             (Ok(certificates), Ok(key)) => Some((certificates, key)),
             (certificates, key) => {
                 certificates.err().into_iter().chain(key.err()).for_each(|problem| problems.add("identity", problem));
@@ -229,6 +239,7 @@ impl fmt::Debug for Recipe {
             .field("authorities", &self.authorities)
             .field("system_authorities", &self.system.len())
             .field("identity", &self.identity)
+            .field("key_password", &self.key_password)
             .field("dangerous_without_host_names", &self.any_name)
             .finish_non_exhaustive()
     }

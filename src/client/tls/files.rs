@@ -9,6 +9,9 @@ use std::time::SystemTime;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::key;
+use crate::client::secret::Secret;
+
 /// Where a piece of PEM is. `Debug` shows a file's path, and of what is in memory nothing.
 #[derive(Clone)]
 pub(super) enum Source {
@@ -50,14 +53,10 @@ impl Source {
         Ok(certificates)
     }
 
-    /// The first private key in it.
-    pub(super) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
+    /// The first private key in it, decrypted if need be.
+    pub(super) fn key(&self, password: Option<&Secret>) -> Result<PrivateKeyDer<'static>, String> {
         let pem = self.read()?;
-        if find(&pem, b"BEGIN ENCRYPTED PRIVATE KEY") || find(&pem, b"Proc-Type: 4,ENCRYPTED") {
-            return Err(format!("the key in {self} is encrypted, which is not supported: decrypt it (`openssl pkey`)"));
-        }
-        // Not the parser's own words: they may quote the key.
-        PrivateKeyDer::from_pem_slice(&pem).map_err(|_| format!("{self} holds no private key in PEM"))
+        key::read(&pem, password).map_err(|problem| format!("{self}: {problem}"))
     }
 
     fn read(&self) -> Result<Arc<[u8]>, String> {
@@ -87,10 +86,6 @@ impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
-}
-
-fn find(text: &[u8], what: &[u8]) -> bool {
-    text.windows(what.len()).any(|window| window == what)
 }
 
 /// Every authority of a system takes a quarter of it.

@@ -9,6 +9,7 @@ mod builder;
 mod connector;
 mod failure;
 mod files;
+mod key;
 #[cfg(test)]
 mod tests;
 mod verifier;

@@ -23,6 +23,12 @@ const CLIENT_KEY: &[u8] = include_bytes!("testdata/client.key");
 const CLIENT_2: &[u8] = include_bytes!("testdata/client-2.pem");
 const CLIENT_2_KEY: &[u8] = include_bytes!("testdata/client-2.key");
 
+/// [`CLIENT_KEY`] in PKCS#8 with PBES2, by PBKDF2 and by scrypt; with triple DES; and as OpenSSL did once. All by `key-s3cret`.
+const ENCRYPTED_KEY: &[u8] = include_bytes!("testdata/client-aes.key");
+const SCRYPT_KEY: &[u8] = include_bytes!("testdata/client-scrypt.key");
+const DES3_KEY: &[u8] = include_bytes!("testdata/client-des3.key");
+const OLD_KEY: &[u8] = include_bytes!("testdata/client-old.key");
+
 fn builder() -> TlsBuilder {
     Tls::builder(rustls_graviola::default_provider())
 }
@@ -258,9 +264,44 @@ fn mistakes_are_reported_by_name_and_keys_are_not_shown() {
     assert!(both.starts_with("3 option(s) cannot be used: "), "{both}");
     let other = text(builder().authorities_pem(CA).identity_pem(CLIENT, CLIENT_2_KEY));
     assert!(other.contains("identity: certificate and key cannot be used"), "{other}");
-    let encrypted = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
-    let encrypted = text(builder().authorities_pem(CA).identity_pem(CLIENT, encrypted));
-    assert!(encrypted.contains("is encrypted, which is not supported"), "{encrypted}");
+}
+
+/// Keys are kept encrypted where a file's rights are not trusted. Java reads PKCS#8 with a password, too (KIP-651).
+#[tokio::test]
+async fn an_encrypted_key_is_read_by_its_password() {
+    let server = Server::new(true);
+    // The certificate beside it in one file, as Java's key stores in PEM have it.
+    let beside = [ENCRYPTED_KEY, CLIENT].concat();
+    for key in [ENCRYPTED_KEY, SCRYPT_KEY, &beside, CLIENT_KEY] {
+        let tls = builder().authorities_pem(CA).identity_pem(CLIENT, key).key_password("key-s3cret").build().unwrap();
+        echo(&tls, server.clone(), "::1").await.unwrap();
+        assert!(!format!("{tls:?}").contains("s3cret"), "{tls:?}");
+    }
+    assert_eq!(*server.shown.lock().unwrap(), vec![der(CLIENT); 4]);
+    let folder = Folder::new("encrypted");
+    let (certificate, key) = (folder.write("c.pem", CLIENT), folder.write("c.key", ENCRYPTED_KEY));
+    let tls =
+        builder().authorities_pem(CA).identity_files(certificate, key).key_password("key-s3cret").build().unwrap();
+    tls.reload().unwrap();
+    echo(&tls, server.clone(), "::1").await.unwrap();
+}
+
+#[test]
+fn an_encrypted_key_that_cannot_be_read_is_told_why_and_what_to_do() {
+    let text = |key: &[u8], password: Option<&str>| {
+        let tls = builder().authorities_pem(CA).identity_pem(CLIENT, key);
+        let tls = password.into_iter().fold(tls, TlsBuilder::key_password);
+        tls.build().unwrap_err().to_string()
+    };
+    assert!(text(ENCRYPTED_KEY, None).contains("is encrypted, and no password is given"));
+    let wrong = text(ENCRYPTED_KEY, Some("other-s3cret"));
+    assert!(wrong.contains("the password is wrong") && !wrong.contains("s3cret"), "{wrong}");
+    let old = text(OLD_KEY, Some("key-s3cret"));
+    assert!(old.contains("Proc-Type: 4,ENCRYPTED") && old.contains("openssl pkcs8 -topk8"), "{old}");
+    let weak = text(DES3_KEY, Some("key-s3cret"));
+    assert!(weak.contains("openssl pkcs8 -topk8 -v2 aes-256-cbc"), "{weak}");
+    let junk = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    assert!(text(junk, Some("x")).contains("encrypted in a way that is not read"));
 }
 
 #[test]
