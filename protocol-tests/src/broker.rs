@@ -40,7 +40,8 @@ pub fn kafka() -> Option<&'static Cluster> {
     }
 }
 
-/// A cluster of its own for a test that breaks it: nodes, settings as `key=value`, and another version than the default.
+/// A cluster of its own for a test that breaks it: nodes, settings as `key=value` or, for the JVM, `-Dkey=value`, and another
+/// version than the default.
 pub fn kafka_with(nodes: u32, settings: &[&str], version: Option<&str>) -> Option<Cluster> {
     match start(nodes, settings, version) {
         Ok(cluster) if nodes > 1 && matches!(cluster.source, Source::Container(_)) => {
@@ -143,7 +144,7 @@ fn start_by_script(nodes: u32, settings: &[&str], version: Option<&str>) -> Resu
     let mut command = Command::new(kafka_script());
     command.args(["start", "--nodes", &nodes.to_string(), "--owner", &std::process::id().to_string()]);
     for setting in settings {
-        command.args(["--set", setting]);
+        command.args([if setting.starts_with('-') { "--jvm" } else { "--set" }, setting]);
     }
     if let Some(version) = version {
         command.env("KAFKA_VERSION", version);

@@ -5,6 +5,7 @@
 
 mod account;
 mod broker;
+mod identity;
 mod ledger;
 mod mixed;
 mod peer;
@@ -13,6 +14,7 @@ mod watched;
 
 pub use account::{Account, Balance, Interruption};
 pub use broker::{Cluster, kafka, kafka_with, unique};
+pub use identity::IdentityProvider;
 pub use ledger::{Entry, Ledger, TempPath, What};
 pub use mixed::{Mixed, partitions, stored};
 pub use peer::{Peer, interop, tool};
