@@ -399,6 +399,8 @@ impl Transactions {
         if self.asked.is_some() || self.not_before.is_some_and(|at| at > now) {
             return None;
         }
+        // A wait that is over wakes nobody again, whether or not there is something to ask.
+        self.not_before = None;
         self.drained();
         let ask = match &self.state {
             State::Initializing => Ask::Init,
@@ -406,7 +408,6 @@ impl Transactions {
             State::Ending { commit, .. } => Ask::End { commit: *commit },
             State::Ready | State::Over(_) => return None,
         };
-        self.not_before = None;
         self.asked = Some(ask.clone());
         Some(Call { ask, producer: self.producer, version: self.version })
     }

@@ -402,3 +402,18 @@ fn random_answers_never_change_an_end_in_doubt_nor_add_behind_it() {
         }
     }
 }
+
+/// Found by the simulation: what was to be asked again was given up meanwhile, and the wait for it, long over, kept its task awake.
+#[test]
+fn a_wait_that_is_over_wakes_nobody_again() {
+    let mut rig = Rig::open(Version::One);
+    rig.machine.handle_wanted([(PartitionIndex(0), TopicPartition::new("t", 0))]);
+    assert!(matches!(rig.call().ask, Ask::AddPartitions(_)));
+    rig.reply(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS);
+    rig.machine.fail(TransactionErrorKind::Dropped);
+    let over = rig.machine.poll_timeout().expect("a wait");
+    assert!(rig.machine.poll_call(over - Duration::from_millis(1)).is_none());
+    assert_eq!(rig.machine.poll_timeout(), Some(over), "not before it is over");
+    assert!(rig.machine.poll_call(over).is_none(), "there is nothing to ask");
+    assert_eq!(rig.machine.poll_timeout(), None);
+}
