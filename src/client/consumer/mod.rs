@@ -189,7 +189,7 @@ impl ConsumerHandle {
     }
 
     /// This member of the group, for offsets that are committed in a [`Transaction`](crate::client::Transaction); `None` while it
-    /// owns nothing. Changes with every rebalance, so it is asked for anew for each transaction.
+    /// owns nothing. Changes with every rebalance, so it is asked for anew with each batch that is handed over.
     pub fn group_metadata(&self) -> Option<GroupMetadata> {
         self.shared.lock().member.clone()
     }

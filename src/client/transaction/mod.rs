@@ -94,7 +94,7 @@ impl TransactionalProducer {
     /// Dropping the future changes nothing.
     pub async fn resolve(&mut self) -> Option<Result<Ended, TransactionError>> {
         let ended = self.shared.wait(|machine| machine.is_decided().then(|| machine.ended()));
-        ended.await.unwrap_or_else(|| Some(Err(self.shared.not_in_time("the transaction's end"))))
+        ended.await.unwrap_or_else(|| Some(Err(self.shared.undecided())))
     }
 
     /// Ends the producer, once the last transaction is decided.
@@ -111,7 +111,7 @@ impl TransactionalProducer {
         let left = deadline.saturating_duration_since(super::now());
         // Nothing is left in it but what was never in a transaction.
         let _ = self.producer.close(left.max(Duration::from_millis(1))).await;
-        decided.ok_or_else(|| self.shared.not_in_time("the transaction's end"))
+        decided.ok_or_else(|| self.shared.undecided())
     }
 }
 
@@ -203,8 +203,9 @@ impl Transaction<'_> {
         })
     }
 
-    /// Commits what a group has read, together with what is written. `group` is [`ConsumerHandle::group_metadata`], as it is
-    /// *now*: the group takes offsets only from the member that has the partitions (KIP-447).
+    /// Commits what a group has read, together with what is written. `group` is [`ConsumerHandle::group_metadata`], as it was when
+    /// the records were handed over: the group takes offsets only from who is a member of that generation still (KIP-447). Asked
+    /// for later, it may be that of a membership which has lost the partitions and joined again; nobody would refuse it.
     ///
     /// Each offset is the next one to read. With the transaction they are committed, or not at all.
     ///

@@ -11,6 +11,7 @@ use tokio::time::timeout_at;
 
 use crate::client::producer::{Ticket, TransactionHead, Transactional, Waker};
 use crate::client::{Cluster, Connections, CoordinatorKind, ProducerBuilder, deadline_in};
+use crate::error::WriteOutcome;
 use crate::machine::produce::{Produce, ProduceError};
 use crate::machine::transaction::{Order, TransactionError, TransactionErrorKind, Transactions};
 use crate::retry::ExponentialFullJitter;
@@ -142,6 +143,13 @@ impl Shared {
 
     pub(super) fn not_in_time(&self, what: &'static str) -> TransactionError {
         TransactionError::new(self.lock().id(), TransactionErrorKind::NotInTime { what, after: self.max_block })
+    }
+
+    /// The last transaction's end is not known in time. A commit that was asked for may be made yet.
+    pub(super) fn undecided(&self) -> TransactionError {
+        let error = self.not_in_time("the transaction's end");
+        let outcome = if self.lock().may_commit() { WriteOutcome::PossiblyWritten } else { WriteOutcome::NotWritten };
+        error.with_outcome(outcome)
     }
 
     pub(super) fn send_failed(&self, error: &Arc<ProduceError>) {

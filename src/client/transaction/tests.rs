@@ -130,6 +130,22 @@ async fn a_commit_without_an_answer_stays_one_until_it_is_decided() {
     assert_eq!(ends, ["end true 0"; 7]);
 }
 
+/// Whoever asked and waited in vain was told that nothing is committed, while the commit was still being asked for.
+#[tokio::test(start_paused = true)]
+async fn an_end_that_is_not_known_in_time_is_told_as_open() {
+    let (brokers, _) = coordinator(|_| Some(Act::Silence));
+    let mut producer = init(&brokers).await;
+    let transaction = producer.begin().await.unwrap();
+    send_offsets(&transaction).await;
+    let dropped = tokio::time::timeout(Duration::from_secs(1), transaction.commit()).await;
+    assert!(dropped.is_err(), "nobody answers");
+    let error = producer.resolve().await.expect("there was one").unwrap_err();
+    assert!(matches!(error.kind, TransactionErrorKind::NotInTime { .. }));
+    assert_eq!(error.outcome, WriteOutcome::PossiblyWritten);
+    let error = producer.close(Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!(error.outcome, WriteOutcome::PossiblyWritten);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_transaction_that_is_dropped_is_aborted_without_being_asked() {
     let (brokers, seen) = coordinator(|_| None);

@@ -422,6 +422,11 @@ impl Transactions {
         self.not_before
     }
 
+    /// Whether the last transaction is to be committed and that is not decided.
+    pub(crate) fn may_commit(&self) -> bool {
+        matches!(self.state, State::Draining { commit: true } | State::Ending { commit: true, .. })
+    }
+
     /// Whether the last transaction is decided.
     pub(crate) fn is_decided(&self) -> bool {
         matches!(self.state, State::Initializing | State::Ready | State::Over(_))
