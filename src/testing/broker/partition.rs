@@ -149,7 +149,15 @@ impl Partition {
         Ok(appended)
     }
 
-    /// Appends a coordinator's marker.
+    /// Whether what is appended now is on every in-sync replica at once: all that a leader of `acks=all` has to wait for.
+    pub(super) fn replicates_at_once(&self, around: &Around<'_>) -> bool {
+        let runs = |node: &i32| around.nodes.get(*node).is_some_and(|node| node.is_up && !node.is_paused);
+        let follows = |node: &i32| around.nodes.get(*node).is_some_and(|node| node.follows);
+        self.in_sync.iter().all(|node| runs(node) && (self.leader == Some(*node) || follows(node)))
+    }
+
+    /// Appends a coordinator's marker. Coordinators write them with `acks=all`, and go on only then: one that is not on every
+    /// in-sync replica could be lost with its leader.
     pub(super) fn append_marker(
         &mut self,
         producer: ProducerStamp,
@@ -157,6 +165,9 @@ impl Partition {
         coordinator_epoch: i32,
         around: &Around<'_>,
     ) -> Result<Offset, ErrorCode> {
+        if self.leader.is_some() && !self.replicates_at_once(around) {
+            return Err(ErrorCode::NOT_ENOUGH_REPLICAS);
+        }
         let log = self.leader_mut()?;
         let at = log.append_marker(producer, kind, coordinator_epoch, around.wall, around.order)?;
         self.replicate(around);

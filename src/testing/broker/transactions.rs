@@ -9,8 +9,8 @@
 //!                                           └────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Markers are written as the end is decided, where partitions have leaders; what has none gets its marker when it has one
-//! again, and until then the transaction is [preparing](State::Preparing) and answers `CONCURRENT_TRANSACTIONS`.
+//! Markers are written as the end is decided, where partitions have leaders whose in-sync replicas all follow; what has none gets its
+//! marker when it has one again, and until then the transaction is [preparing](State::Preparing) and answers `CONCURRENT_TRANSACTIONS`.
 //! The second version (KIP-890 part 2) is told by EndTxn from version 5 on: each end bumps the epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,7 +193,8 @@ impl Core {
             Some(epoch) if epoch != transaction.epoch && transaction.producer_id == expected.map_or(-1, |it| it.id) => {
                 return Err(ErrorCode::PRODUCER_FENCED);
             }
-            _ => self.bump(id),
+            Some(_) => self.bump(id),
+            None => self.bump_for_another(id),
         }
         let transaction = self.transactions.0.get_mut(id).ok_or(ErrorCode::UNKNOWN_SERVER_ERROR)?;
         (transaction.state, transaction.expires) = (State::Empty, None);
@@ -232,6 +233,14 @@ impl Core {
         } else {
             transaction.last_epoch = transaction.epoch;
             transaction.epoch += 1;
+        }
+    }
+
+    /// The next epoch, for who did not have the one before: who had it does not get the new one by asking again.
+    fn bump_for_another(&mut self, id: &str) {
+        self.bump(id);
+        if let Some(transaction) = self.transactions.0.get_mut(id) {
+            transaction.last_epoch = -1;
         }
     }
 
@@ -322,7 +331,7 @@ impl Core {
     /// A transaction whose producer is gone: a new epoch, and what it wrote is void.
     fn fence_and_abort(&mut self, id: &str, now: Instant) {
         let Some((before, _)) = self.transactions.get(id) else { return };
-        self.bump(id);
+        self.bump_for_another(id);
         self.decide(id, before, Outcome::Abort, now);
     }
 
@@ -366,7 +375,7 @@ impl Core {
             partition.append_marker(stamp, kind, COORDINATOR_EPOCH, around)
         });
         // A topic that is gone needs none, and a newer epoch has its own.
-        !matches!(written, Ok(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)))
+        !matches!(written, Ok(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::NOT_ENOUGH_REPLICAS)))
     }
 
     /// Aborts what is out of time, and writes the markers that were missing.

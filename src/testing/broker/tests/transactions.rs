@@ -245,3 +245,33 @@ fn what_is_asked_of_the_wrong_node_or_of_nobody_is_refused() {
     let unnamed = rig.produce(1, "t", 0, batch);
     assert_eq!(code(unnamed.error_code), ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED);
 }
+
+/// Found by the simulation: a marker was lost with the leader that alone had it, and the next transaction's end became this one's, too.
+#[test]
+fn a_marker_is_written_once_every_in_sync_replica_takes_it() {
+    let mut rig = Rig::new(2).topic("t", 1);
+    rig.cluster.move_coordinator("tx", 1, rig.now).expect("runs");
+    let writer = init(&mut rig, 1, None).expect("an id");
+    writer.add(&mut rig, 0);
+    assert_eq!(writer.write(&mut rig, 0, "a", 0), ErrorCode::NONE);
+    rig.cluster.set_following(2, false, rig.now);
+    writer.end(&mut rig, true).expect("decided");
+    assert_eq!(writer.end(&mut rig, true), Err(ErrorCode::CONCURRENT_TRANSACTIONS));
+    let end = |rig: &Rig| rig.cluster.partition(&TopicPartition::new("t", 0)).expect("exists").log_ends[0].1;
+    assert_eq!(end(&rig), Offset(1), "no marker that could be lost");
+    rig.cluster.set_following(2, true, rig.now);
+    rig.pass(Duration::from_millis(200));
+    assert_eq!(committed(&mut rig, 0), (vec!["a".to_owned()], 2, vec![]));
+    writer.end(&mut rig, true).expect("it is ended");
+}
+
+/// Found by the simulation: one that wanted another epoch was taken for its successor that asks again, and both wrote in one epoch.
+#[test]
+fn who_was_before_is_not_given_the_epoch_of_its_successor() {
+    let mut rig = Rig::new(1).topic("t", 1);
+    let old = init(&mut rig, 1, None).expect("an id");
+    let new = init(&mut rig, 1, None).expect("the next epoch");
+    assert_eq!(init(&mut rig, 1, Some(old)), Err(ErrorCode::PRODUCER_FENCED));
+    let newer = init(&mut rig, 1, Some(new)).expect("its own next epoch");
+    assert_eq!(init(&mut rig, 1, Some(new)), Ok(newer), "the answer was lost");
+}
