@@ -10,7 +10,7 @@ use super::partition::Partition;
 use crate::memory::TopicConfig;
 use crate::protocol::batch::EncodedBatch;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{LeaderEpoch, Offset, Topic, TopicPartition};
+use crate::record::{LeaderEpoch, Offset, Timestamp, Topic, TopicPartition};
 
 /// Topics and partitions.
 impl Cluster {
@@ -173,6 +173,12 @@ impl Cluster {
         }
         self.core.nodes_changed(now);
         self.settle(now);
+    }
+
+    /// Sets the wall clock of all nodes, forward or back, as one that is corrected. What was written keeps its time; timers do not
+    /// notice.
+    pub fn set_wall(&mut self, wall: Timestamp, now: Instant) {
+        self.core.set_wall(wall, now);
     }
 
     /// Whether a node runs.

@@ -77,6 +77,12 @@ impl Core {
         Timestamp(self.settings.wall.0.saturating_add(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// It is this time now.
+    pub(super) fn set_wall(&mut self, wall: Timestamp, now: Instant) {
+        let ahead = wall.0.saturating_sub(self.wall(now).0);
+        self.settings.wall = Timestamp(self.settings.wall.0.saturating_add(ahead));
+    }
+
     /// Something happened that an answer may wait for.
     pub(super) fn changed(&mut self) {
         self.revision += 1;

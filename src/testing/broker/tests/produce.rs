@@ -99,6 +99,9 @@ fn append_times_are_the_clusters_wall_clock() {
     rig.cluster.create_topic("t", 1, 1, config, rig.now).expect("created");
     rig.pass(Duration::from_secs(3));
     assert_eq!(rig.produce(1, "t", 0, batch_of(&["a"])).log_append_time_ms, WALL.0 + 3_000);
+    rig.cluster.set_wall(Timestamp(WALL.0 - 60_000), rig.now);
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.produce(1, "t", 0, batch_of(&["a"])).log_append_time_ms, WALL.0 - 59_000, "it was set back");
 }
 
 #[test]
