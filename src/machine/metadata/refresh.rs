@@ -188,9 +188,10 @@ impl Metadata {
         self.failures = 0;
         let recreated = Arc::make_mut(&mut self.view).merge(&asked, response);
         self.drop_missing(now);
-        let unsettled = self.tracked.keys().any(|topic| !self.is_settled(topic));
+        // Without a broker nothing can be asked of anybody.
+        let unsettled = self.view.brokers.is_empty() || self.tracked.keys().any(|topic| !self.is_settled(topic));
         let wait = if unsettled {
-            // A leader is being elected, or a topic was just created: look again, ever more slowly.
+            // A leader is being elected, a topic or a broker has just begun: look again, ever more slowly.
             self.hurried = self.hurried.saturating_add(1);
             let pace = Pace { backoff_max: self.pace.backoff_max * UNSETTLED_SLOWER, ..self.pace };
             pace.delay(self.hurried, random)

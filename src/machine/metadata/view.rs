@@ -169,8 +169,11 @@ impl TopicView {
             return Self { error, ..old.unwrap_or(Self { id: answer.topic_id, partitions: Vec::new(), error }) };
         }
         let old = old.filter(|old| old.id == answer.topic_id);
+        // Of one id a topic only grows: what a broker leaves out that has not heard of it yet stays as it was known.
+        let known = old.filter(|old| !old.id.is_nil()).map(|old| &old.partitions[..]).unwrap_or_default();
         // Numbers have no gaps: one that is not below the count of entries is a lie, and sizes nothing.
-        let mut partitions = vec![PartitionView::ABSENT; answer.partitions.len()];
+        let mut partitions = known.to_vec();
+        partitions.resize(answer.partitions.len().max(known.len()), PartitionView::ABSENT);
         for partition in &answer.partitions {
             let number = usize::try_from(partition.partition_index).ok();
             if let Some((number, slot)) = number.and_then(|number| Some((number, partitions.get_mut(number)?))) {

@@ -162,6 +162,21 @@ fn an_answer_without_brokers_keeps_those_that_are_known() {
     assert_eq!(rig.metadata.view().brokers.len(), 1);
 }
 
+/// A broker that has just started knows of none, and its answer was kept until it was old: for five minutes nothing could be asked of anybody.
+#[test]
+fn an_answer_without_brokers_is_followed_by_another_request_soon() {
+    let mut rig = Rig::new();
+    rig.metadata.want(rig.now, &["t".into()]);
+    rig.asked().unwrap();
+    let answer = MetadataResponse::default().with_topics(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
+    rig.metadata.handle_response(rig.now, answer, 0.5);
+    assert_eq!(rig.due_in(), 100);
+    rig.now = rig.metadata.poll_timeout().unwrap();
+    rig.asked().unwrap();
+    rig.answer(vec![topic("t", 1, 0, &[(1, 5, 0)])]);
+    assert_eq!(rig.due_in(), 300_000);
+}
+
 /// KIP-320: a broker that lags behind tells of a leader that was.
 #[test]
 fn leader_epochs_never_go_back_for_the_same_topic_id() {
@@ -212,7 +227,29 @@ fn hostile_answers_neither_grow_the_view_nor_size_anything() {
     let view = rig.metadata.view();
     assert_eq!(view.topics.len(), 1);
     assert_eq!(view.topic("t").unwrap().partitions.len(), 2);
-    assert_eq!(view.leader(&TopicPartition::new("t", 0)), None);
+    assert_eq!(view.leader(&TopicPartition::new("t", 0)), Some(NodeId(1)), "what is left out stays as it was");
+    assert_eq!(view.leader(&TopicPartition::new("t", 1)), None);
+}
+
+/// A broker that lags behind a topic's growth took the new partitions away again, with the epochs of their leaders; and a group's leader asked for a
+/// rebalance each way.
+#[test]
+fn a_broker_that_has_not_heard_of_new_partitions_takes_none_away() {
+    let mut rig = Rig::with_topic();
+    for (id, answer, partitions, second) in [
+        (1, &[(1, 5, 0), (1, 9, 0)][..], 2, Some(9)),
+        (1, &[(1, 5, 0)], 2, Some(9)),
+        (1, &[(1, 5, 0), (2, 3, 0)], 2, Some(9)),
+        // Of a new id it is another topic.
+        (2, &[(1, 0, 0)], 1, None),
+    ] {
+        rig.metadata.refresh(rig.now, &[]);
+        rig.asked().unwrap();
+        rig.answer(vec![topic("t", id, 0, answer)]);
+        let view = rig.metadata.view().topic("t").unwrap().clone();
+        let epoch = view.partitions.get(1).and_then(|partition| partition.leader_epoch);
+        assert_eq!((view.partitions.len(), epoch), (partitions, second.map(LeaderEpoch)), "{answer:?}");
+    }
 }
 
 #[test]
