@@ -38,6 +38,10 @@ pub(super) struct Cursor {
     pub(super) paused: bool,
     pub(super) state: CursorState,
     pub(super) failures: u32,
+    /// How often the position was out of range since records came.
+    pub(super) resets: u32,
+    /// When it is asked for after the next reset, as it was out of range again and again.
+    pub(super) not_before: Option<Instant>,
     /// Grown while nothing but cut batches comes.
     pub(super) max_bytes: Option<usize>,
     pub(super) buffered: VecDeque<Chunk>,
@@ -123,6 +127,7 @@ impl Cursor {
         self.last_fetched_epoch = chunk.leader_epoch;
         self.epoch_unknown = false;
         self.failures = 0;
+        (self.resets, self.not_before) = (0, None);
         self.max_bytes = None;
         self.turn = turn;
         if chunk.batches.is_empty()

@@ -138,6 +138,8 @@ impl Fetcher {
             paused: false,
             state: CursorState::Active,
             failures: 0,
+            resets: 0,
+            not_before: None,
             max_bytes: None,
             buffered: VecDeque::new(),
             buffered_bytes: 0,
@@ -201,6 +203,11 @@ impl Fetcher {
     ) {
         if self.cursor(partition, epoch).is_some_and(|cursor| cursor.state == CursorState::Resetting) {
             self.move_to(partition, epoch, offset, leader_epoch);
+            if let Some(cursor) = self.cursor(partition, epoch)
+                && let Some(until) = cursor.not_before
+            {
+                cursor.state = CursorState::Waiting { until };
+            }
         }
     }
 

@@ -132,6 +132,11 @@ impl Fetcher {
                 return;
             }
             cursor.state = CursorState::Resetting;
+            cursor.resets = cursor.resets.saturating_add(1);
+            if cursor.resets > 1 {
+                // A broker that refuses where it sent the reader itself would be asked in a loop.
+                cursor.not_before = Some(now + self.config.backoff.delay(cursor.resets - 1, 1.0));
+            }
             let (epoch, from) = (cursor.epoch, cursor.fetch_offset);
             let cause = ResetCause::OutOfRange;
             self.events.push_back(FetchEvent::NeedsReset { partition: partition.clone(), epoch, from, cause });

@@ -213,3 +213,28 @@ fn a_small_slice_of_a_large_answer_does_not_keep_it_in_memory() {
     assert!(small.is_some());
     assert!(rig.fetcher.budget().used() < 1_000, "{:?}", rig.fetcher.budget());
 }
+
+/// A broker that refuses where its own answer sent the reader was asked by its round trips, three hundred times a second.
+#[test]
+fn a_position_that_stays_out_of_range_is_asked_for_ever_more_slowly() {
+    let mut rig = Rig::new(1, small());
+    rig.append(0, 10, 10);
+    rig.logs.get_mut(&tp(0)).unwrap().refuse = Some(ErrorCode::OFFSET_OUT_OF_RANGE);
+    let (begun, mut asked) = (rig.now, 0);
+    while rig.now < begun + Duration::from_secs(60) {
+        match rig.fetcher.poll_request(rig.now, NODE) {
+            NextFetch::Send(plan) => {
+                asked += 1;
+                let response = rig.response(&plan);
+                rig.answer(&plan, response);
+                rig.fetcher.reposition(&tp(0), 1, Offset(0), None);
+            }
+            NextFetch::Wait(next) => rig.now = next.expect("it is asked for again"),
+        }
+    }
+    assert!((5..30).contains(&asked), "{asked} times in a minute");
+    rig.logs.get_mut(&tp(0)).unwrap().refuse = None;
+    rig.now += Duration::from_secs(30);
+    rig.fetch();
+    assert_eq!(rig.take(), (0, 0..10));
+}
