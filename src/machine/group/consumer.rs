@@ -72,6 +72,8 @@ pub(crate) struct ConsumerGroup {
     names: BTreeMap<Uuid, Topic>,
     lookup: Option<Lookup>,
     failures: u32,
+    /// How often all was lost since the coordinator last took more from this member than that it joins.
+    losses: u32,
     last_request: u64,
     jitter: Jitter,
     events: VecDeque<GroupEvent>,
@@ -128,6 +130,7 @@ impl ConsumerGroup {
             names: BTreeMap::new(),
             lookup: None,
             failures: 0,
+            losses: 0,
             last_request: 0,
             jitter: Jitter::new(seed),
             events: VecDeque::new(),
@@ -249,7 +252,8 @@ impl ConsumerGroup {
 
     /// The coordinator was found, or asking for it failed.
     pub(crate) fn handle_coordinator(&mut self, now: Instant, id: RequestId, found: Result<NodeId, Failure>) {
-        if !matches!(self.coordinator, Coordinator::Unknown { asked: Some(asked), .. } if asked == id) {
+        let asked = matches!(self.coordinator, Coordinator::Unknown { asked: Some(asked), .. } if asked == id);
+        if !asked || self.is_ended() {
             return;
         }
         match found {
@@ -415,6 +419,9 @@ impl ConsumerGroup {
         }
         self.heard = now;
         self.failures = 0;
+        if !joined {
+            self.losses = 0;
+        }
         self.full = false;
         self.unreleased_until = None;
         self.epoch = response.member_epoch;
@@ -567,8 +574,13 @@ impl ConsumerGroup {
         self.lose(cause);
         self.state = State::Joining;
         self.in_flight = None;
-        // The first time at once; a coordinator that keeps saying so is asked more slowly.
-        self.due = if self.failures == 0 { now } else { now + self.wait() };
+        // The first time at once; a coordinator that keeps saying so is asked more slowly, also if it lets the member join in between.
+        let again = self.losses.max(self.failures);
+        self.due = match again {
+            0 => now,
+            _ => now + self.config.backoff.delay(again, self.jitter.next()).max(MIN_WAIT),
+        };
+        self.losses += 1;
         self.failures += 1;
     }
 

@@ -78,6 +78,10 @@ pub(crate) struct Group {
     /// As the leader of this generation: what the assignment was made from.
     led: Option<Led>,
     failures: u32,
+    /// JoinGroups since the last assignment.
+    joins: u32,
+    /// When the next one may leave, once there were many.
+    next_join: Option<Instant>,
     last_request: u64,
     jitter: Jitter,
     events: VecDeque<GroupEvent>,
@@ -198,6 +202,8 @@ impl Group {
             rejoin: None,
             led: None,
             failures: 0,
+            joins: 0,
+            next_join: None,
             last_request: 0,
             jitter: Jitter::new(seed),
             events: VecDeque::new(),
@@ -294,7 +300,7 @@ impl Group {
     /// The coordinator was found, or asking for it failed.
     pub(crate) fn handle_coordinator(&mut self, now: Instant, id: RequestId, found: Result<NodeId, Failure>) {
         let Coordinator::Unknown { asked: Some(asked), .. } = self.coordinator else { return };
-        if asked != id {
+        if asked != id || self.is_ended() {
             return;
         }
         match found {
@@ -519,6 +525,10 @@ impl Group {
         let held = Held { request: id, node, by: now + patient };
         let (request, timeout) = match &mut self.state {
             State::Unjoined { not_before } if now >= *not_before && self.revocation.is_none() => {
+                if let Some(next) = self.next_join.take_if(|next| now < *next) {
+                    *not_before = next;
+                    return None;
+                }
                 if self.must_give_back_first() {
                     self.revoke(now, self.owned.clone());
                     return None;
@@ -534,6 +544,7 @@ impl Group {
                 self.told_topics = true;
                 self.state = State::Joining { held };
                 self.heartbeat.in_flight = None;
+                self.pace_joins(now);
                 (GroupRequest::Join(node, join), patient)
             }
             State::Syncing { held: waiting @ None, sync } => {
@@ -627,6 +638,7 @@ impl Group {
 
     fn assigned(&mut self, now: Instant, response: &SyncGroupResponse) {
         self.failures = 0;
+        (self.joins, self.next_join) = (0, None);
         self.state = State::Stable;
         self.heartbeat.due = now + self.config.heartbeat_interval;
         let assigned = request::decode_assignment(&response.assignment).unwrap_or_else(|what| {
@@ -662,6 +674,15 @@ impl Group {
             }
             State::Leading { .. } => self.state = State::Unjoined { not_before: now },
             _ => {}
+        }
+    }
+
+    /// A coordinator that lets a member join and then knows nothing of it would be asked in a loop.
+    fn pace_joins(&mut self, now: Instant) {
+        self.joins = self.joins.saturating_add(1);
+        let many = self.joins.saturating_sub(JOINS_AT_ONCE);
+        if many > 0 {
+            self.next_join = Some(now + self.config.backoff.delay(many, self.jitter.next()).max(MIN_WAIT));
         }
     }
 
@@ -824,6 +845,8 @@ pub(crate) const GROUP_BACKOFF: ExponentialFullJitter =
 const MIN_WAIT: Duration = Duration::from_millis(20);
 /// The broker answers a join at the rebalance timeout at the latest; the answer needs a moment more (as in Java).
 const JOIN_SLACK: Duration = Duration::from_secs(5);
+/// Joins in a row that leave without a wait: for an id, for each offer of assignors, and for some rounds of others who join meanwhile.
+const JOINS_AT_ONCE: u32 = 8;
 /// Of a member that has not been given one.
 const NO_GENERATION: i32 = -1;
 

@@ -732,3 +732,51 @@ proptest! {
         chaos(true, ops);
     }
 }
+
+/// A member that left before its coordinator was found ended twice, and told of faults behind its end.
+#[test]
+fn what_is_answered_after_the_end_tells_nothing() {
+    let now = Instant::now();
+    for fatal in [true, false] {
+        let mut group = Group::new(now, World::config(), ["t".into()], 1);
+        let asked = group.poll_transmit(now).expect("the coordinator is looked for").id;
+        group.leave();
+        assert!(matches!(group.poll_event(), Some(GroupEvent::Ended { reason: EndReason::Left })));
+        group.handle_coordinator(now, asked, Err(Failure { fatal, silent: true, what: String::new() }));
+        assert_eq!(group.poll_event(), None);
+    }
+}
+
+/// A coordinator that took each join and then knew nothing of the member was asked by its round trips, three hundred times a second.
+#[test]
+fn a_coordinator_that_takes_joins_and_no_members_is_asked_ever_more_slowly() {
+    let begun = Instant::now();
+    let (mut now, mut joins) = (begun, 0);
+    let mut group = Group::new(now, World::config(), ["t".into()], 1);
+    while now < begun + 60 * SECOND {
+        group.handle_timeout(now);
+        while group.poll_event().is_some() {}
+        let Some(Transmit { id, request, .. }) = group.poll_transmit(now) else {
+            now = group.poll_timeout().expect("it goes on");
+            continue;
+        };
+        match request {
+            GroupRequest::FindCoordinator => group.handle_coordinator(now, id, Ok(NodeId(1))),
+            GroupRequest::Join(..) => {
+                joins += 1;
+                let answer = JoinGroupResponse::default()
+                    .with_member_id(StrBytes::from_static_str("m"))
+                    .with_leader(StrBytes::from_static_str("other"))
+                    .with_protocol_name(Some(StrBytes::from_static_str("cooperative-sticky")))
+                    .with_generation_id(joins);
+                group.handle_join(now, id, answer);
+            }
+            GroupRequest::Sync(..) => {
+                let refused = SyncGroupResponse::default().with_error_code(ErrorCode::UNKNOWN_MEMBER_ID.0);
+                group.handle_sync(now, id, refused);
+            }
+            _ => {}
+        }
+    }
+    assert!((15..80).contains(&joins), "{joins} joins in a minute");
+}

@@ -440,3 +440,56 @@ proptest! {
         world.settle();
     }
 }
+
+/// A member that left before its coordinator was found ended twice, and told of faults behind its end.
+#[test]
+fn what_is_answered_after_the_end_tells_nothing() {
+    let now = Instant::now();
+    for fatal in [true, false] {
+        let mut group = ConsumerGroup::new(now, World::config(), ["t".into()], "m".to_owned(), 1);
+        let asked = group.poll_transmit(now).expect("the coordinator is looked for").id;
+        group.leave();
+        assert!(matches!(group.poll_event(), Some(GroupEvent::Ended { reason: EndReason::Left })));
+        group.handle_coordinator(now, asked, Err(Failure { fatal, silent: true, what: String::new() }));
+        assert_eq!(group.poll_event(), None);
+    }
+}
+
+/// A coordinator that took each join and then fenced the member was asked by its round trips, three hundred times a second.
+#[test]
+fn a_coordinator_that_takes_joins_and_no_members_is_asked_ever_more_slowly() {
+    let begun = Instant::now();
+    let (mut now, mut joins) = (begun, 0);
+    let mut group = ConsumerGroup::new(now, World::config(), ["t".into()], "m".to_owned(), 1);
+    while now < begun + 60 * SECOND {
+        group.handle_timeout(now);
+        while group.poll_event().is_some() {}
+        let Some(Transmit { id, request, .. }) = group.poll_transmit(now) else {
+            now = group.poll_timeout().expect("it goes on");
+            continue;
+        };
+        match request {
+            GroupRequest::FindCoordinator => group.handle_coordinator(now, id, Ok(NodeId(1))),
+            GroupRequest::ConsumerHeartbeat(_, beat) if beat.member_epoch == 0 => {
+                joins += 1;
+                let assigned = Assignment::default();
+                let answer = ConsumerGroupHeartbeatResponse::default()
+                    .with_member_epoch(joins)
+                    .with_heartbeat_interval_ms(5_000)
+                    .with_assignment(Some(assigned));
+                group.handle_heartbeat(now, id, &answer, |_| None);
+            }
+            GroupRequest::ConsumerHeartbeat(..) => {
+                let code = ErrorCode::FENCED_MEMBER_EPOCH.0;
+                group.handle_heartbeat(
+                    now,
+                    id,
+                    &ConsumerGroupHeartbeatResponse::default().with_error_code(code),
+                    |_| None,
+                );
+            }
+            _ => {}
+        }
+    }
+    assert!((5..60).contains(&joins), "{joins} joins in a minute");
+}
