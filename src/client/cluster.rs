@@ -19,6 +19,7 @@ use tokio::time::{sleep, sleep_until, timeout_at};
 use super::ClientError;
 use super::config::ClientConfig;
 use super::connection::{Connection, Connections, Route, WeakConnection, deadline_in, now};
+use crate::error::Blame;
 use crate::machine::connection::{ConnectionError, Throttled};
 use crate::machine::metadata::{BrokerAddress, ClusterView, Event, LeaderHint, Metadata, Round};
 use crate::observe;
@@ -154,7 +155,7 @@ impl Cluster {
         for failures in 1.. {
             match self.find_coordinator(kind, key, deadline).await {
                 Ok(node) => return Ok(node),
-                Err(error) if !error.is_retriable() => return Err(error),
+                Err(error) if !error.is_retriable() && error.blame() != Blame::Peer => return Err(error),
                 Err(error) => last = Some(error),
             }
             let wait = self.config().retry_delay(failures);
@@ -192,7 +193,10 @@ impl Cluster {
                 let timeout = left.min(self.config().request_timeout);
                 match self.general().to(node).call_with(i16::MAX, timeout, build.clone()).await {
                     Ok(response) => return Ok(response),
-                    Err(error) if !error.is_retriable() => return Err(ClientError::request(what, error)),
+                    // What one broker garbles, another may say.
+                    Err(error) if !error.is_retriable() && error.blame() != Blame::Peer => {
+                        return Err(ClientError::request(what, error));
+                    }
                     Err(error) => {
                         self.0.0.next_broker.fetch_add(1, Ordering::Relaxed);
                         last = Some(ClientError::request(what, error));
