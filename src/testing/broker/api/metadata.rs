@@ -18,6 +18,9 @@ use crate::testing::broker::topics::TopicState;
 
 impl Serve for MetadataRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
+        if self.goes_by_id_too_early(call) {
+            return Step::Close;
+        }
         let mut answer = cluster(core, call);
         answer.topics = match self.asked(call) {
             None => {
@@ -66,12 +69,19 @@ trait Asked {
     /// The topics that are asked for; `None` for all.
     fn asked(&self, call: &Call) -> Option<Vec<MetadataRequestTopic>>;
     fn one(&self, core: &mut Core, call: &Call, asked: MetadataRequestTopic) -> MetadataResponseTopic;
+    /// Whether a topic has no name in a version whose answer cannot be without one.
+    fn goes_by_id_too_early(&self, call: &Call) -> bool;
 }
 
 impl Asked for MetadataRequest {
     fn asked(&self, call: &Call) -> Option<Vec<MetadataRequestTopic>> {
         // In version 0 none means all.
         self.topics.clone().filter(|topics| call.version > 0 || !topics.is_empty())
+    }
+
+    fn goes_by_id_too_early(&self, call: &Call) -> bool {
+        let by_id = self.topics.iter().flatten().any(|topic| topic.name.is_none());
+        by_id && call.version < FIRST_BY_ID
     }
 
     fn one(&self, core: &mut Core, call: &Call, asked: MetadataRequestTopic) -> MetadataResponseTopic {
@@ -98,6 +108,9 @@ impl Asked for MetadataRequest {
         unknown(Some(TopicName(text(name.as_str()))), Uuid::nil(), code)
     }
 }
+
+/// KIP-516.
+const FIRST_BY_ID: i16 = 12;
 
 fn name_of(core: &Core, asked: &MetadataRequestTopic) -> Option<Topic> {
     match &asked.name {
