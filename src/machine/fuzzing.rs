@@ -9,6 +9,11 @@ use kafka_protocol::messages::api_versions_response::ApiVersion;
 use super::sasl::{Authenticator, Bearer, Exchange, Hash, NONCE_BYTES, Plain, Reply, Scram};
 use crate::protocol::versions::NegotiatedVersions;
 
+/// Any sequence of what a driver does, into the machine that the first number chooses.
+pub fn operations(choose: &mut dyn FnMut(u32) -> Option<u32>) {
+    super::operations::any(choose);
+}
+
 /// A login whose peer says these things: the first byte chooses the mechanism and what is spoken to, then each message has its
 /// length in two bytes before it.
 pub fn sasl(bytes: &[u8]) {

@@ -10,6 +10,8 @@ pub mod fetch;
 pub mod fuzzing;
 pub(crate) mod group;
 pub(crate) mod metadata;
+#[cfg(any(test, fuzzing))]
+mod operations;
 pub(crate) mod produce;
 pub(crate) mod sasl;
 pub(crate) mod share;

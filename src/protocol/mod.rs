@@ -7,6 +7,8 @@
 
 pub mod api;
 pub mod batch;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod choices;
 pub mod compression;
 pub mod error_code;
 pub mod frame;

@@ -6,20 +6,35 @@ use super::{Field, Kind, Message, Struct, find, requests, responses};
 use crate::protocol::api::ApiKey;
 
 /// The body of a response of this version, with random content.
-pub(crate) fn response(api: ApiKey, version: i16, source: &mut Random) -> Vec<u8> {
+pub(crate) fn response(api: ApiKey, version: i16, source: &mut dyn Source) -> Vec<u8> {
     body(responses::RESPONSES, api, version, source)
 }
 
 /// The body of a request of this version, with random content.
-pub(crate) fn request(api: ApiKey, version: i16, source: &mut Random) -> Vec<u8> {
+pub(crate) fn request(api: ApiKey, version: i16, source: &mut dyn Source) -> Vec<u8> {
     body(requests::REQUESTS, api, version, source)
+}
+
+/// Where a message's content comes from.
+pub(crate) trait Source {
+    /// A number below `bound`.
+    fn below(&mut self, bound: u32) -> u32;
+
+    /// The most unknown tagged fields in each section.
+    fn most_tags(&self) -> u32 {
+        0
+    }
+
+    /// What a field of this name holds, without its length; anything where it does not say, or where the field has no place for it.
+    fn content(&mut self, _field: &'static str) -> Option<Vec<u8>> {
+        None
+    }
 }
 
 /// A seeded source of numbers (SplitMix64), and how wild they make the message.
 #[derive(Debug, Clone)]
 pub(crate) struct Random {
     state: u64,
-    /// The most unknown tagged fields in each section.
     pub(crate) most_tags: u32,
 }
 
@@ -32,7 +47,6 @@ impl Random {
         Self { state: seed, most_tags: 3 }
     }
 
-    /// A number below `bound`.
     pub(crate) fn below(&mut self, bound: u32) -> u32 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -41,7 +55,17 @@ impl Random {
     }
 }
 
-fn body(table: &'static [Message], api: ApiKey, version: i16, random: &mut Random) -> Vec<u8> {
+impl Source for Random {
+    fn below(&mut self, bound: u32) -> u32 {
+        Random::below(self, bound)
+    }
+
+    fn most_tags(&self) -> u32 {
+        self.most_tags
+    }
+}
+
+fn body(table: &'static [Message], api: ApiKey, version: i16, random: &mut dyn Source) -> Vec<u8> {
     let message = find(table, api, version).expect("tests ask for what the table has");
     let mut writer = Writer { out: Vec::new(), version, flexible: version >= message.flexible, random };
     writer.structure(message.body);
@@ -52,22 +76,38 @@ struct Writer<'a> {
     out: Vec<u8>,
     version: i16,
     flexible: bool,
-    random: &'a mut Random,
+    random: &'a mut dyn Source,
 }
 
 impl Writer<'_> {
     fn structure(&mut self, structure: &'static Struct) {
         let version = self.version;
         for field in structure.fields.iter().filter(|field| field.tag < 0 && field.is_in(version)) {
-            self.value(&field.kind, field.is_nullable(version));
+            self.value(field.name, &field.kind, field.is_nullable(version));
         }
         if self.flexible {
             self.tags(structure);
         }
     }
 
-    fn value(&mut self, kind: &'static Kind, nullable: bool) {
+    fn value(&mut self, name: &'static str, kind: &'static Kind, nullable: bool) {
         let null = nullable && self.random.below(3) == 0;
+        let content = match kind {
+            Kind::Fixed(_) | Kind::Text | Kind::Bytes if !null => self.random.content(name),
+            _ => None,
+        };
+        match (kind, content) {
+            (Kind::Fixed(bytes), Some(content)) if content.len() == *bytes => return self.out.extend(content),
+            (Kind::Text, Some(content)) => {
+                self.text_length(Some(content.len()));
+                return self.out.extend(content);
+            }
+            (Kind::Bytes, Some(content)) => {
+                self.length(Some(content.len()));
+                return self.out.extend(content);
+            }
+            _ => {}
+        }
         match kind {
             // One byte is most often a boolean, which is written back as 0 or 1.
             Kind::Fixed(1) => self.out.push(self.random.below(2) as u8),
@@ -94,7 +134,7 @@ impl Writer<'_> {
             Kind::Array(element) => {
                 let count = self.random.below(4) as usize;
                 self.length(Some(count));
-                (0..count).for_each(|_| self.value(element, false));
+                (0..count).for_each(|_| self.value(name, element, false));
             }
         }
     }
@@ -109,7 +149,8 @@ impl Writer<'_> {
                 tags.push((tag, Some(field)));
             }
         }
-        for _ in 0..self.random.below(self.random.most_tags + 1) {
+        let most_tags = self.random.most_tags();
+        for _ in 0..self.random.below(most_tags + 1) {
             // Far from any number that the schemas use.
             tags.push((1000 + self.random.below(1 << 20), None));
         }
@@ -120,7 +161,7 @@ impl Writer<'_> {
             self.varint(tag);
             let rest = std::mem::take(&mut self.out);
             match field {
-                Some(field) => self.value(&field.kind, field.is_nullable(self.version)),
+                Some(field) => self.value(field.name, &field.kind, field.is_nullable(self.version)),
                 None => (0..self.random.below(300)).for_each(|_| self.out.push(self.random.below(256) as u8)),
             }
             let value = std::mem::replace(&mut self.out, rest);

@@ -59,6 +59,8 @@ mod consumer_group;
 pub mod control;
 mod core;
 mod faults;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 mod groups;
 #[cfg(feature = "kafka")]
 mod network;
