@@ -1,5 +1,6 @@
 //! Admin calls against brokers that act by a script, in virtual time.
 
+mod cluster;
 mod configs;
 
 use std::sync::Arc;
