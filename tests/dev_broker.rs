@@ -5,6 +5,8 @@
 
 #[path = "dev_broker/admin.rs"]
 mod admin;
+#[path = "dev_broker/telemetry.rs"]
+mod telemetry;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};

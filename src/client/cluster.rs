@@ -375,6 +375,7 @@ impl Inner {
     }
 
     fn throttled(&self, broker: Option<NodeId>, Throttled { api, silence }: Throttled) {
+        self.config.meter.throttled(api, silence);
         let api = api.name().unwrap_or("unknown");
         self.config.observers.throttled(&observe::Throttled { broker, api, silence });
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::error::{ConfigError, Problems};
 use super::login::Login;
+use super::meter::Meter;
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsConnector};
 use super::transport::{Connector, TcpConnector};
@@ -29,6 +30,7 @@ pub(crate) struct ClientConfig {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) observers: Observers,
     pub(crate) login: Option<Login>,
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl ClientConfig {
@@ -277,6 +279,7 @@ impl ClientBuilder {
             },
             wire_client_id,
             observers: Observers::new(self.observers),
+            meter: Arc::default(),
             login: self.login,
             connector,
         })

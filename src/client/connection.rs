@@ -24,6 +24,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::config::ClientConfig;
 use super::login::Login;
+use super::meter::Meter;
 use super::transport::Connector;
 use crate::machine::connection::{
     self as machine, Answer, ConnectionError, Done, Encode, Limits, Link, ProtocolViolation, RequestError, Throttled,
@@ -61,6 +62,7 @@ impl Connection {
             connector,
             login,
             route,
+            meter: config.meter.clone(),
         }))))
     }
 
@@ -131,7 +133,9 @@ impl Connection {
         let (sender, receiver) = oneshot::channel();
         let request = machine::Request { api, encode, deadline, waiter: sender };
         self.0.0.submit(request);
-        RawResponse { api, receiver }
+        let meter = &self.0.0.meter;
+        let metered = meter.is_on().then(|| (meter.clone(), now()));
+        RawResponse { api, receiver, metered }
     }
 }
 
@@ -185,6 +189,8 @@ pub(crate) trait Route: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct RawResponse {
     api: ApiKey,
     receiver: oneshot::Receiver<Result<Answer, RequestError>>,
+    /// Who wants to know how long it takes, and since when it does.
+    metered: Option<(Arc<Meter>, Instant)>,
 }
 
 impl RawResponse {
@@ -196,9 +202,13 @@ impl RawResponse {
     pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Answer, RequestError>> {
         Pin::new(&mut self.receiver).poll(cx).map(|received| {
             // Every request is answered, also by the end of its connection; without a sender nobody can say more.
-            received.unwrap_or_else(|_| {
+            let result = received.unwrap_or_else(|_| {
                 Err(RequestError::Unanswered { api: self.api, cause: Arc::new(ConnectionError::Closed) })
-            })
+            });
+            if let (Ok(_), Some((meter, since))) = (&result, self.metered.take()) {
+                meter.answered(self.api, now().saturating_duration_since(since));
+            }
+            result
         })
     }
 }
@@ -235,6 +245,7 @@ struct Shared {
     connector: Arc<dyn Connector>,
     login: Option<Login>,
     route: Arc<dyn Route>,
+    meter: Arc<Meter>,
 }
 
 struct Inner {

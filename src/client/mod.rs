@@ -14,11 +14,13 @@ mod connection;
 mod consumer;
 mod error;
 mod login;
+mod meter;
 mod partitioner;
 mod producer;
 #[cfg(feature = "sasl")]
 mod secret;
 mod share;
+mod telemetry;
 #[cfg(feature = "tls")]
 mod tls;
 mod transaction;
@@ -58,6 +60,7 @@ pub use self::share::{
     AcquiredRange, AcquisitionLock, ShareBatch, ShareConsumer, ShareConsumerBuilder, ShareError, ShareEvent,
     ShareHandle, ShareRecord, ShareRecords,
 };
+pub use self::telemetry::Telemetry;
 #[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsBuilder};
 pub use self::transaction::{Transaction, TransactionalBuilder, TransactionalProducer};

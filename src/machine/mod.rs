@@ -15,4 +15,5 @@ mod operations;
 pub(crate) mod produce;
 pub(crate) mod sasl;
 pub(crate) mod share;
+pub(crate) mod telemetry;
 pub(crate) mod transaction;

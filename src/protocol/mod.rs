@@ -15,6 +15,7 @@ pub mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 pub mod murmur2;
+pub(crate) mod otlp;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod shape;

@@ -104,6 +104,7 @@ async fn connect(shared: &Shared) -> Option<Box<dyn Stream>> {
             biased;
             made = &mut connecting => match made {
                 Ok(stream) => {
+                    shared.meter.connected();
                     shared.lock().link.handle_connected(now());
                     return Some(stream);
                 }

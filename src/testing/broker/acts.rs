@@ -7,6 +7,7 @@ use super::cluster::Cluster;
 use super::core::NewTopic;
 use super::groups::Kind;
 use super::partition::Partition;
+use super::telemetry::PushedMetrics;
 use crate::memory::TopicConfig;
 use crate::protocol::batch::EncodedBatch;
 use crate::protocol::error_code::ErrorCode;
@@ -194,6 +195,14 @@ impl Cluster {
     /// The node that coordinates the group or the transaction of this name.
     pub fn coordinator_of(&self, key: &str) -> Option<i32> {
         self.core.coordinator_of(key)
+    }
+}
+
+/// Clients' metrics.
+impl Cluster {
+    /// What clients pushed of their metrics (KIP-714), the oldest first; the last hundred pushes are kept.
+    pub fn pushed_metrics(&self) -> Vec<PushedMetrics> {
+        self.core.telemetry.pushed().cloned().collect()
     }
 }
 

@@ -15,6 +15,7 @@ use super::partition::{Around, Partition};
 use super::random::Random;
 use super::sessions::FetchSessions;
 use super::settings::Settings;
+use super::telemetry::Telemetry;
 use super::topics::{TopicState, Topics, assign_replicas};
 use super::transactions::Transactions;
 use crate::memory::{Appended, TopicConfig, is_valid_name};
@@ -33,6 +34,7 @@ pub(super) struct Core {
     pub(super) transactions: Transactions,
     pub(super) acls: Acls,
     pub(super) configs: Configs,
+    pub(super) telemetry: Telemetry,
     pub(super) faults: Faults,
     pub(super) random: Random,
     /// When the cluster began.
@@ -58,6 +60,7 @@ impl Core {
             transactions: Transactions::default(),
             acls: Acls::default(),
             configs: Configs::default(),
+            telemetry: Telemetry::default(),
             faults: Faults::default(),
             random: Random::new(settings.seed),
             settings,

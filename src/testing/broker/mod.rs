@@ -70,6 +70,7 @@ mod random;
 mod server;
 mod sessions;
 mod settings;
+mod telemetry;
 mod topics;
 mod transactions;
 
@@ -85,3 +86,4 @@ pub use self::network::Network;
 pub use self::node::Listener;
 pub use self::server::{DevBroker, DevBrokerBuilder, StartError};
 pub use self::settings::Settings;
+pub use self::telemetry::PushedMetrics;
