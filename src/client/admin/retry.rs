@@ -52,6 +52,8 @@ impl Settle<'_> {
                 Ok(outcomes) => outcomes,
                 Err(error) => open.iter().map(|key| (key.clone(), Err(error.clone()))).collect(),
             };
+            // What this answer leaves out is left out, whatever the one before said of it.
+            open.iter().for_each(|key| drop(settled.remove(key)));
             settled.extend(outcomes);
             let failure = |key: &K| settled.get(key).and_then(|outcome| outcome.as_ref().err());
             repeated |= open.iter().filter_map(failure).any(|e| e.write_outcome() == WriteOutcome::PossiblyWritten);

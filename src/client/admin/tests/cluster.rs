@@ -11,6 +11,7 @@ const CREATE_ACLS: ApiKey = ApiKey(30);
 const ELECT_LEADERS: ApiKey = ApiKey(43);
 const DESCRIBE_CLUSTER: ApiKey = ApiKey(60);
 
+/// What a later answer left out kept the error of an earlier one, and was asked for until the time was up.
 #[tokio::test(start_paused = true)]
 async fn electing_asks_the_new_controller_when_the_old_one_says_no() {
     let controller = Arc::new(AtomicUsize::new(0));
