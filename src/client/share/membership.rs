@@ -123,15 +123,16 @@ impl Membership {
         if now >= by {
             return false;
         }
-        let closed = {
+        let (first, closed) = {
             let mut state = self.shared.lock();
-            state.sessions.close();
-            state.sessions.is_closed()
+            (state.sessions.close(), state.sessions.is_closed())
         };
+        // Once: a loop that is woken and has nothing to say wakes this task, and so on.
+        if first {
+            self.shared.wake_all();
+        }
         if closed || by.saturating_duration_since(now) <= LEAVE_RESERVE {
             self.member.leave();
-        } else {
-            self.shared.wake_all();
         }
         true
     }

@@ -228,8 +228,13 @@ impl State {
         if self.ended {
             return None;
         }
-        let acquired = self.sessions.poll_batch(now)?;
-        self.wanted = false;
+        let was_ready = self.sessions.is_ready();
+        let acquired = self.sessions.poll_batch(now);
+        if was_ready {
+            // Taken, or over before it was: either way the next who waits has the loops woken.
+            self.wanted = false;
+        }
+        let acquired = acquired?;
         Some(ShareEvent::Batch(ShareBatch::new(acquired)))
     }
 

@@ -333,9 +333,15 @@ impl Sessions {
     }
 
     /// From now on nothing is fetched: what waits is acknowledged, and each session closed, by which the broker releases the rest.
-    pub(crate) fn close(&mut self) {
-        self.closing = true;
+    /// `false` where that was said before.
+    pub(crate) fn close(&mut self) -> bool {
         self.ready.clear();
+        !std::mem::replace(&mut self.closing, true)
+    }
+
+    /// Whether something waits to be handed over.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// After [`Self::close`]: whether there is nothing left to say.

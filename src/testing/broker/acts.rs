@@ -235,6 +235,7 @@ impl Cluster {
         let known = match &mut found.kind {
             Kind::Classic(group) => group.expire(member, limits, now),
             Kind::Consumer(group) => group.expire(member),
+            Kind::Share(group) => group.expire(member),
         };
         self.core.changed();
         self.settle(now);
@@ -246,6 +247,7 @@ impl Cluster {
         match self.core.groups.get(group).map(|group| &group.kind) {
             Some(Kind::Classic(group)) => group.members().map(|(id, _)| id.clone()).collect(),
             Some(Kind::Consumer(group)) => group.members().map(|(id, _)| id.clone()).collect(),
+            Some(Kind::Share(group)) => group.members().map(|(id, _)| id.clone()).collect(),
             None => Vec::new(),
         }
     }

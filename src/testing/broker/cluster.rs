@@ -162,6 +162,7 @@ impl Cluster {
     /// A client's end is closed. What it waited for is given up.
     pub fn disconnect(&mut self, connection: ConnectionId, _now: Instant) {
         self.connections.remove(&connection);
+        self.core.share_disconnected(connection);
     }
 
     /// A frame has come, its length taken off. Frames of a connection that is closed are passed over.

@@ -113,7 +113,7 @@ impl Core {
         let due = self.late_at.iter().filter(|(_, at)| **at <= now);
         let due: Vec<TopicPartition> = due.map(|(partition, _)| partition.clone()).collect();
         self.handle_transaction_timeout(now);
-        if self.groups.handle_timeout(self.group_limits(), now) {
+        if self.groups.handle_timeout(self.group_limits(), self.share_limits(), now) {
             self.changed();
         }
         for partition in due {

@@ -9,6 +9,7 @@ use super::call::Call;
 use super::classic_group::{ClassicGroup, GroupLimits, Who};
 use super::consumer_group::{self, ConsumerGroup};
 use super::core::Core;
+use super::share_group::{self, ShareGroup};
 use super::transactions::PendingOffsets;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::TopicPartition;
@@ -31,6 +32,7 @@ pub(super) struct Group {
 pub(super) enum Kind {
     Classic(ClassicGroup),
     Consumer(ConsumerGroup),
+    Share(ShareGroup),
 }
 
 impl Default for Kind {
@@ -74,6 +76,7 @@ impl Group {
         match self.kind {
             Kind::Classic(_) => "classic",
             Kind::Consumer(_) => "consumer",
+            Kind::Share(_) => "share",
         }
     }
 
@@ -81,6 +84,7 @@ impl Group {
         match &self.kind {
             Kind::Classic(group) => group.state().name(),
             Kind::Consumer(group) => group.state_name(),
+            Kind::Share(group) => group.state_name(),
         }
     }
 
@@ -88,6 +92,7 @@ impl Group {
         match &self.kind {
             Kind::Classic(group) => group.protocol_type(),
             Kind::Consumer(_) => "consumer",
+            Kind::Share(_) => "share",
         }
     }
 
@@ -96,6 +101,7 @@ impl Group {
         match &self.kind {
             Kind::Classic(group) => group.is_empty(),
             Kind::Consumer(group) => group.is_empty(),
+            Kind::Share(group) => group.is_empty(),
         }
     }
 
@@ -104,6 +110,7 @@ impl Group {
         match &mut self.kind {
             Kind::Classic(group) => group.check_commit(who, now),
             Kind::Consumer(group) => group.check_commit(&who.member_id, who.generation),
+            Kind::Share(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
         }
     }
 
@@ -111,6 +118,7 @@ impl Group {
     pub(super) fn check_transactional_commit(&self, who: &Who) -> Result<(), ErrorCode> {
         match &self.kind {
             Kind::Classic(group) => group.check_transactional_commit(who),
+            Kind::Share(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
             Kind::Consumer(_) if who.generation < 0 && who.member_id.is_empty() => Ok(()),
             Kind::Consumer(group) => group.check_commit(&who.member_id, who.generation),
         }
@@ -123,7 +131,7 @@ impl Group {
     pub(super) fn classic(&mut self) -> Result<&mut ClassicGroup, ErrorCode> {
         match &mut self.kind {
             Kind::Classic(group) => Ok(group),
-            Kind::Consumer(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            Kind::Consumer(_) | Kind::Share(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
         }
     }
 
@@ -131,13 +139,15 @@ impl Group {
         match &self.kind {
             Kind::Classic(group) => group.poll_timeout(),
             Kind::Consumer(group) => group.poll_timeout(),
+            Kind::Share(group) => group.poll_timeout(),
         }
     }
 
-    fn handle_timeout(&mut self, limits: GroupLimits, now: Instant) {
+    fn handle_timeout(&mut self, limits: GroupLimits, share: share_group::Limits, now: Instant) {
         match &mut self.kind {
             Kind::Classic(group) => group.handle_timeout(limits, now),
             Kind::Consumer(group) => group.handle_timeout(now),
+            Kind::Share(group) => group.handle_timeout(share, now),
         }
     }
 
@@ -145,6 +155,8 @@ impl Group {
         match &mut self.kind {
             Kind::Classic(group) => group.reload(now),
             Kind::Consumer(group) => group.reload(limits, now),
+            // Its members and locks are kept, as in Kafka: both are written down.
+            Kind::Share(_) => {}
         }
     }
 }
@@ -189,7 +201,26 @@ impl Groups {
         }
         match &mut group.kind {
             Kind::Consumer(group) => Ok(group),
-            Kind::Classic(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            Kind::Classic(_) | Kind::Share(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+        }
+    }
+
+    /// The group as a share group.
+    ///
+    /// # Errors
+    /// `GROUP_ID_NOT_FOUND` where there is none, or one of another kind that has members or offsets.
+    pub(super) fn share(&mut self, id: &str, create: bool, most: usize) -> Result<&mut ShareGroup, ErrorCode> {
+        let group = if create {
+            self.get_or_create(id, most)?
+        } else {
+            self.0.get_mut(id).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)?
+        };
+        if create && matches!(group.kind, Kind::Classic(_)) && group.is_empty() && group.offsets.is_empty() {
+            group.kind = Kind::Share(ShareGroup::default());
+        }
+        match &mut group.kind {
+            Kind::Share(group) => Ok(group),
+            Kind::Classic(_) | Kind::Consumer(_) => Err(ErrorCode::GROUP_ID_NOT_FOUND),
         }
     }
 
@@ -199,7 +230,7 @@ impl Groups {
     /// `INCONSISTENT_GROUP_PROTOCOL` for one of another kind that has members.
     pub(super) fn classic(&mut self, id: &str, most: usize) -> Result<&mut ClassicGroup, ErrorCode> {
         let group = self.get_or_create(id, most)?;
-        if !matches!(group.kind, Kind::Classic(_)) && group.is_empty() {
+        if matches!(group.kind, Kind::Consumer(_)) && group.is_empty() {
             group.kind = Kind::Classic(ClassicGroup::default());
         }
         group.classic().map_err(|_| ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
@@ -227,10 +258,10 @@ impl Groups {
     }
 
     /// Does what is due; tells whether anything was.
-    pub(super) fn handle_timeout(&mut self, limits: GroupLimits, now: Instant) -> bool {
+    pub(super) fn handle_timeout(&mut self, limits: GroupLimits, share: share_group::Limits, now: Instant) -> bool {
         let mut any = false;
         for group in self.0.values_mut().filter(|group| group.poll_timeout().is_some_and(|at| at <= now)) {
-            group.handle_timeout(limits, now);
+            group.handle_timeout(limits, share, now);
             any = true;
         }
         any

@@ -45,6 +45,12 @@ pub struct Settings {
     pub consumer_group_session: Duration,
     /// How often members of the new protocol are asked to beat (`group.consumer.heartbeat.interval.ms`). Default 5 s.
     pub consumer_group_heartbeat_interval: Duration,
+    /// How long a record of a share group is locked for a member (`share.record.lock.duration.ms`). Default 30 s.
+    pub share_record_lock: Duration,
+    /// How often a record of a share group is delivered at most (`share.delivery.count.limit`). Default 5.
+    pub share_delivery_limit: u16,
+    /// Whether share groups begin at the oldest record (`share.auto.offset.reset=earliest`). Default false, as in Kafka.
+    pub share_from_earliest: bool,
     /// Members that a group may have (`group.max.size`). Default 10,000; Kafka's is without end.
     pub max_group_members: usize,
     /// The largest note on a committed offset, in bytes (`offset.metadata.max.bytes`). Default 4,096.
@@ -76,7 +82,7 @@ pub struct Settings {
     /// for them hears `SECURITY_DISABLED`, as from a Kafka without an authorizer.
     pub authorizer: bool,
     /// Levels of the features that the cluster has switched on (KIP-584). Default `metadata.version` of Kafka 4.0,
-    /// `group.version` 1 and `transaction.version` 2; at 1 clients speak the first version of transactions.
+    /// `group.version` 1, `share.version` 1 and `transaction.version` 2; at 1 clients speak the first version of transactions.
     pub features: BTreeMap<String, i16>,
 }
 
@@ -99,6 +105,9 @@ impl Default for Settings {
             max_session_timeout: Duration::from_secs(1800),
             consumer_group_session: Duration::from_secs(45),
             consumer_group_heartbeat_interval: Duration::from_secs(5),
+            share_record_lock: Duration::from_secs(30),
+            share_delivery_limit: 5,
+            share_from_earliest: false,
             max_group_members: 10_000,
             max_offset_metadata_bytes: 4096,
             max_fetch_sessions: 1_000,
@@ -117,6 +126,7 @@ impl Default for Settings {
                 ("metadata.version".to_owned(), METADATA_VERSION),
                 ("group.version".to_owned(), GROUP_VERSION),
                 ("transaction.version".to_owned(), TRANSACTION_VERSION),
+                ("share.version".to_owned(), SHARE_VERSION),
             ]),
         }
     }
@@ -126,5 +136,7 @@ impl Default for Settings {
 const METADATA_VERSION: i16 = 25;
 /// KIP-848.
 const GROUP_VERSION: i16 = 1;
+/// KIP-932.
+const SHARE_VERSION: i16 = 1;
 /// KIP-890, part 2.
 const TRANSACTION_VERSION: i16 = 2;

@@ -44,6 +44,10 @@ mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
 mod push_telemetry;
+mod share_acknowledge;
+mod share_fetch;
+mod share_group_describe;
+mod share_group_heartbeat;
 mod sync_group;
 mod txn_offset_commit;
 
@@ -60,7 +64,7 @@ use kafka_protocol::messages::{
     InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest, ListOffsetsRequest,
     ListPartitionReassignmentsRequest, ListTransactionsRequest, MetadataRequest, OffsetCommitRequest,
     OffsetDeleteRequest, OffsetFetchRequest, OffsetForLeaderEpochRequest, ProduceRequest, PushTelemetryRequest,
-    SyncGroupRequest, TxnOffsetCommitRequest,
+    ShareGroupDescribeRequest, ShareGroupHeartbeatRequest, SyncGroupRequest, TxnOffsetCommitRequest,
 };
 use kafka_protocol::protocol::{HeaderVersion, Request};
 
@@ -68,6 +72,7 @@ use super::call::{Call, Head, Hostile, Step, Wait, decode, encode};
 use super::core::Core;
 use crate::protocol::api::{ApiKey, VersionRange};
 use crate::protocol::error_code::ErrorCode;
+use crate::protocol::share::{ShareAcknowledge, ShareFetch};
 use crate::record::Topic;
 
 /// Every API that is served, by key.
@@ -115,6 +120,10 @@ pub(super) const APIS: &[Api] = &[
     Api::of::<ConsumerGroupDescribeRequest>(),
     Api::of::<GetTelemetrySubscriptionsRequest>(),
     Api::of::<PushTelemetryRequest>(),
+    Api::of::<ShareGroupHeartbeatRequest>(),
+    Api::of::<ShareGroupDescribeRequest>(),
+    Api::of::<ShareFetch>(),
+    Api::of::<ShareAcknowledge>(),
 ];
 
 /// A request that the cluster serves.

@@ -61,6 +61,7 @@ fn delete(core: &mut Core, call: &Call, group: &str, partition: &TopicPartition)
             .subscriptions()
             .any(|says| Subscription::decode(&says).is_ok_and(|says| says.topics.contains(&partition.topic))),
         Kind::Consumer(group) => group.reads(&partition.topic),
+        Kind::Share(_) => return Err(ErrorCode::GROUP_ID_NOT_FOUND),
     };
     if subscribed {
         return Err(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC);

@@ -8,6 +8,7 @@ mod groups;
 mod hostile;
 mod produce;
 mod replicas;
+mod share_groups;
 mod transactions;
 mod versions;
 
