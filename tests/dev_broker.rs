@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kafka_harbor::adapter::Adapter;
 use kafka_harbor::client::{
     BrokerAddress, Client, CommitPosition, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, OffsetSpec,
     PartitionBatch,
@@ -21,6 +22,7 @@ use kafka_harbor::protocol::api::ApiKey;
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::{NewTopic, Offset, Record, Topic, TopicPartition};
 use kafka_harbor::testing::broker::{DevBroker, Effect, Listener, Rule, StartError};
+use kafka_harbor::testing::contract::{Fixture, records_are_settled_one_by_one};
 use kafka_protocol::messages::{FetchRequest, RequestHeader};
 use kafka_protocol::protocol::Decodable;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -554,4 +556,31 @@ async fn a_pattern_that_matches_nothing_yet_is_waited_for_and_can_be_closed() {
     broker.act(|cluster, now| cluster.pause(1, now));
     let consumer = away.consumer("none").topic_pattern("o.*", OffsetReset::Latest).build().unwrap();
     tokio::time::timeout(20 * SECOND, consumer.close(SECOND)).await.expect("it waits for nobody").ok();
+}
+
+/// A dev broker whose groups are share groups.
+#[derive(Debug)]
+struct Shared(DevBroker);
+
+impl Fixture for Shared {
+    fn adapter(&self) -> Arc<dyn Adapter> {
+        Arc::new(self.0.adapter_config().share_groups().build().unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn share_groups_settle_record_by_record_through_the_port() {
+    let shared = Shared(three().await);
+    records_are_settled_one_by_one(&shared).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_harbor_over_share_groups_is_refused_when_it_is_built_with_the_reason() {
+    let shared = Shared(three().await);
+    let harbor = Harbor::builder("orders-service", shared.adapter()).serializer(Text).build().unwrap();
+    let handler = |_: String, _: Context| std::future::ready(Ok::<(), Failure>(()));
+    let consumer = harbor.consumer("orders").subscribe("orders", handler).build().unwrap_err().to_string();
+    assert!(consumer.contains("kafka keeps no positions, by which consumers commit"), "{consumer}");
+    let redrive = harbor.redrive("orders-dlq").run().await.unwrap_err().to_string();
+    assert!(redrive.contains("kafka keeps no positions, by which a redrive commits"), "{redrive}");
 }

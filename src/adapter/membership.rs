@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use crate::adapter::{AdapterError, BoxFuture};
+use crate::adapter::{AdapterError, BoxFuture, DeliveredBatch, SettleRecordsError};
 use crate::protocol::batch::{BatchError, BatchView, RecordCursor};
 use crate::record::{Offset, RecordView, Topic, TopicPartition};
 
@@ -132,6 +132,9 @@ pub enum Event {
     Assigned(Vec<Assignment>),
     /// Records of one partition.
     Batch(PartitionBatch),
+    /// Records that are settled one by one, where the adapter declares
+    /// [`settle_by_record`](super::Capabilities::settle_by_record). Their partition is not assigned.
+    Delivered(DeliveredBatch),
     /// Partitions are to go. The adapter waits for the [`Release`], at most
     /// [`JoinOptions::revocation_timeout`]; until then they can still be settled.
     Revoked(Vec<Assigned>, Release),
@@ -333,19 +336,22 @@ pub trait MembershipHandle: fmt::Debug + Send + Sync + 'static {
     /// Naming each partition that was not settled. Those it does not name were.
     fn settle(&self, positions: Vec<Position>) -> BoxFuture<'_, Result<(), SettleError>>;
 
-    /// Settles single records by the receipts of their batch.
+    /// Settles single records by the receipts of their [batch](DeliveredBatch::receipt), each once; one that was renewed, again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not take them back: they may still be settled.
     ///
     /// # Errors
-    /// Always, unless the adapter declares [`Capabilities::settle_by_record`](super::Capabilities).
-    fn settle_records(&self, receipts: Vec<(Bytes, RecordSettlement)>) -> BoxFuture<'_, Result<(), AdapterError>> {
-        drop(receipts);
-        Box::pin(async {
-            Err(AdapterError::new(
-                "port",
-                super::AdapterErrorKind::Unsupported,
-                "this broker keeps positions, not records",
-            ))
-        })
+    /// Naming each record that was not settled. Those it does not name were. All of them, unless the adapter declares
+    /// [`Capabilities::settle_by_record`](super::Capabilities); and, as
+    /// [`Unsupported`](super::AdapterErrorKind::Unsupported), those that are to be released for later where the broker cannot wait.
+    fn settle_records(
+        &self,
+        receipts: Vec<(Bytes, RecordSettlement)>,
+    ) -> BoxFuture<'_, Result<(), SettleRecordsError>> {
+        let kind = super::AdapterErrorKind::Unsupported;
+        let error = AdapterError::new("port", kind, "this membership keeps positions, not records");
+        Box::pin(async move { Err(SettleRecordsError::of_all(receipts, error)) })
     }
 
     /// Stops handing over batches of the partition. One that is already on its way may still come.

@@ -8,7 +8,11 @@
 //!   Adapter ───┼─ join(..) ──────► Membership ─┬─ events:  Assigned, Batch, Revoked, Lost, Fault
 //!              └─ topics, offsets              └─ handle:  settle, pause, resume, leave
 //! ```
+//!
+//! Where the broker keeps the state of each record, a membership has another life: [`Event::Delivered`] instead of assignments and
+//! batches, and [`settle_records`](MembershipHandle::settle_records) instead of positions.
 
+mod delivered;
 mod error;
 #[cfg(feature = "kafka")]
 pub mod kafka;
@@ -25,6 +29,9 @@ use std::time::Duration;
 
 use crate::record::{NewTopic, Topic};
 
+pub use delivered::{
+    DeliveredBatch, DeliveredRange, DeliveredRecord, Receipts, RecordSettleFailure, SettleRecordsError,
+};
 pub use error::{AdapterError, AdapterErrorKind};
 pub use membership::{
     Assigned, Assignment, AssignmentEpoch, Event, EventSource, JoinOptions, Membership, MembershipHandle,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::NAME;
 use super::error::consumer_error;
+use super::{LeaveWithin, NAME};
 use crate::adapter::{
     AdapterError, AdapterErrorKind, Assigned, Assignment, AssignmentEpoch, BoxFuture, Event, EventSource,
     MembershipHandle, PartitionBatch, Position, RecordSet, Release, ResumeFrom, SettleError, SettleFailure,
@@ -76,11 +76,6 @@ impl KafkaHandle {
         Self { consumer, group }
     }
 
-    /// Leaves the group, and says what was not done in time.
-    pub(super) async fn leave_within(&self, timeout: Duration) -> Result<(), AdapterError> {
-        self.consumer.leave(timeout).await.map_err(consumer_error)
-    }
-
     fn failure(&self, failed: CommitFailed) -> SettleFailure {
         let (kind, retryable) = match &failed.cause {
             CommitCause::Lost => (AdapterErrorKind::Refused, false),
@@ -126,7 +121,13 @@ impl MembershipHandle for KafkaHandle {
     }
 
     fn leave(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>> {
-        Box::pin(self.leave_within(timeout))
+        self.leave_within(timeout)
+    }
+}
+
+impl LeaveWithin for KafkaHandle {
+    fn leave_within(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>> {
+        Box::pin(async move { self.consumer.leave(timeout).await.map_err(consumer_error) })
     }
 }
 

@@ -10,6 +10,7 @@ mod error;
 mod membership;
 mod publisher;
 mod settings;
+mod share;
 mod topics;
 
 use std::fmt;
@@ -84,7 +85,7 @@ pub struct KafkaAdapter {
     closed: AtomicBool,
     /// What is to be finished when the adapter closes.
     publishers: Mutex<Vec<Weak<KafkaPublisher>>>,
-    memberships: Mutex<Vec<Weak<KafkaHandle>>>,
+    memberships: Mutex<Vec<Weak<dyn LeaveWithin>>>,
 }
 
 impl KafkaAdapter {
@@ -126,8 +127,12 @@ impl Adapter for KafkaAdapter {
     }
 
     fn capabilities(&self) -> Capabilities {
+        // A share group keeps the state of each record, and counts deliveries.
+        let by_record = self.settings.share.is_some();
         Capabilities {
-            settle_by_position: true,
+            settle_by_position: !by_record,
+            settle_by_record: by_record,
+            delivery_count: by_record,
             headers_as_bytes: true,
             offsets: true,
             topic_creation: true,
@@ -175,6 +180,11 @@ impl Adapter for KafkaAdapter {
     fn join(&self, options: JoinOptions) -> BoxFuture<'_, Result<Membership, AdapterError>> {
         Box::pin(async move {
             self.check_open("joining")?;
+            if let Some(join) = self.settings.share {
+                let (membership, leaves) = join(&self.client, &self.settings, options).await?;
+                keep(&self.memberships, &leaves);
+                return Ok(membership);
+            }
             let what = format!("joining group {}", options.group);
             let consumer = self.settings.consumer(&self.client, &options).build().map_err(|error| {
                 AdapterError::new(NAME, AdapterErrorKind::Unsupported, format_args!("{what}: {error}"))
@@ -184,7 +194,8 @@ impl Adapter for KafkaAdapter {
             let limit = options.revocation_timeout.saturating_add(self.settings.admin_timeout);
             consumer.joined(limit).await.map_err(consumer_error)?;
             let handle = Arc::new(KafkaHandle::new(consumer.handle().clone(), options.group));
-            keep(&self.memberships, &handle);
+            let leaves: Arc<dyn LeaveWithin> = handle.clone();
+            keep(&self.memberships, &leaves);
             Ok(Membership { events: Box::new(KafkaEvents(consumer)), handle })
         })
     }
@@ -231,14 +242,23 @@ impl fmt::Debug for KafkaAdapter {
     }
 }
 
+/// A membership that can be ended.
+trait LeaveWithin: Send + Sync {
+    /// Leaves the group, and says what was not done in time.
+    fn leave_within(&self, timeout: Duration) -> BoxFuture<'_, Result<(), AdapterError>>;
+}
+
+/// A membership, and how to end it.
+type Joined = (Membership, Arc<dyn LeaveWithin>);
+
 /// Takes note of what is to be finished, and forgets what is gone.
-fn keep<T>(kept: &Mutex<Vec<Weak<T>>>, new: &Arc<T>) {
+fn keep<T: ?Sized>(kept: &Mutex<Vec<Weak<T>>>, new: &Arc<T>) {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     kept.retain(|old| old.strong_count() > 0);
     kept.push(Arc::downgrade(new));
 }
 
-fn take<T>(kept: &Mutex<Vec<Weak<T>>>) -> Vec<Arc<T>> {
+fn take<T: ?Sized>(kept: &Mutex<Vec<Weak<T>>>) -> Vec<Arc<T>> {
     let kept = std::mem::take(&mut *kept.lock().unwrap_or_else(PoisonError::into_inner));
     kept.iter().filter_map(Weak::upgrade).collect()
 }

@@ -1,12 +1,13 @@
 //! Options of the adapter.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::KafkaAdapter;
-use crate::adapter::JoinOptions;
-use crate::adapter::Start;
+use super::{Joined, KafkaAdapter};
+use crate::adapter::{AdapterError, BoxFuture, JoinOptions, Start};
 use crate::client::{
     Client, ClientBuilder, ConfigError, ConsumerBuilder, GroupProtocol, OffsetReset, Problems, ProducerBuilder,
+    ShareConsumerBuilder,
 };
 use crate::observe::Observer;
 use crate::protocol::compression::Compression;
@@ -41,7 +42,12 @@ pub(super) struct KafkaSettings {
     fetch_max_partition_bytes: Option<usize>,
     fetch_memory_bytes: Option<usize>,
     max_inflated_bytes: Option<usize>,
+    /// How to join as a member of share groups, where that is asked for.
+    pub(super) share: Option<JoinShare>,
 }
+
+/// Behind a pointer, so that a program without share groups does not carry them.
+type JoinShare = for<'a> fn(&'a Client, &'a KafkaSettings, JoinOptions) -> BoxFuture<'a, Result<Joined, AdapterError>>;
 
 impl KafkaAdapterBuilder {
     pub(super) fn new<A: Into<String>>(bootstrap: impl IntoIterator<Item = A>) -> Self {
@@ -63,13 +69,14 @@ impl KafkaAdapterBuilder {
             fetch_max_partition_bytes: None,
             fetch_memory_bytes: None,
             max_inflated_bytes: None,
+            share: None,
         };
         Self { client: Client::builder(bootstrap), settings }
     }
 
     /// How streams to brokers are made.
     #[cfg(feature = "testing")]
-    pub(crate) fn connector(mut self, connector: std::sync::Arc<dyn crate::client::transport::Connector>) -> Self {
+    pub(crate) fn connector(mut self, connector: Arc<dyn crate::client::transport::Connector>) -> Self {
         self.client = self.client.connector(connector);
         self
     }
@@ -254,6 +261,14 @@ impl KafkaAdapterBuilder {
         self
     }
 
+    /// Joins as a member of share groups (KIP-932): each record is [settled by itself](crate::adapter::MembershipHandle::settle_records),
+    /// and no position is kept, so that a harbor's consumers, which commit positions, are refused. Where such a group begins is the
+    /// group's setting (`share.auto.offset.reset`), whatever a subscription says. Default: consumer groups.
+    pub fn share_groups(mut self) -> Self {
+        self.settings.share = Some(super::share::join);
+        self
+    }
+
     /// The adapter. Nothing is connected to yet.
     ///
     /// # Errors
@@ -312,6 +327,20 @@ impl KafkaSettings {
         builder = set(builder, self.fetch_max_partition_bytes, ConsumerBuilder::fetch_max_partition_bytes);
         builder = set(builder, self.fetch_memory_bytes, ConsumerBuilder::fetch_memory_bytes);
         set(builder, self.max_inflated_bytes, ConsumerBuilder::max_inflated_bytes)
+    }
+
+    /// A share consumer for this membership.
+    pub(super) fn share_consumer(&self, client: &Client, options: &JoinOptions) -> ShareConsumerBuilder {
+        let mut builder = client.share_consumer(&options.group);
+        for subscription in &options.topics {
+            builder = builder.topic(&subscription.topic);
+        }
+        builder = set(builder, self.session_timeout, ShareConsumerBuilder::session_timeout);
+        builder = set(builder, self.fetch_max_wait, ShareConsumerBuilder::fetch_max_wait);
+        builder = set(builder, self.fetch_min_bytes, ShareConsumerBuilder::fetch_min_bytes);
+        builder = set(builder, self.fetch_max_bytes, ShareConsumerBuilder::fetch_max_bytes);
+        builder = set(builder, self.fetch_memory_bytes, ShareConsumerBuilder::fetch_memory_bytes);
+        set(builder, self.max_inflated_bytes, ShareConsumerBuilder::max_inflated_bytes)
     }
 
     fn check(&self, client: &Client, problems: &mut Problems) {

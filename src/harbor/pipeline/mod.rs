@@ -298,6 +298,8 @@ impl Pipeline {
                     }
                 }
             }
+            // Of an adapter that declares to keep positions. Nobody settles these, so they are delivered again.
+            Some(Event::Delivered(batch)) => tracing::error!(?batch, "the adapter delivers records one by one"),
             Some(Event::Fault(error)) => match &error.kind {
                 AdapterErrorKind::OtherAssignor { offered, chosen } => self.setup.report_assignor(offered, chosen),
                 AdapterErrorKind::ForeignPartitions(partitions) => self.setup.report_foreign(partitions),

@@ -217,6 +217,10 @@ impl<S: Send + Sync + 'static> Redrive<S> {
         if plan.max == Some(0) {
             problems.add("max", "must be at least 1");
         }
+        if !self.core.adapter.capabilities().settle_by_position {
+            let why = format_args!("{} keeps no positions, by which a redrive commits", self.core.adapter.name());
+            problems.add("adapter", why);
+        }
         if plan.only_present && !self.core.adapter.capabilities().offsets {
             let why = format_args!("the {} adapter keeps no offsets", self.core.adapter.name());
             problems.add("only_present", why);

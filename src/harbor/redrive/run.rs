@@ -150,6 +150,8 @@ impl Run {
                     release.send();
                 }
                 Some(Event::Lost(gone)) => self.forget(&gone),
+                // Of an adapter that declares to keep positions. Nobody settles these, so they are delivered again.
+                Some(Event::Delivered(batch)) => tracing::error!(?batch, "the adapter delivers records one by one"),
                 Some(Event::Fault(error)) => self.faulted(error),
                 None => return Err(self.fault.take().unwrap_or(HarborError::Closed { what: "the membership" })),
             }

@@ -32,6 +32,7 @@ mod groups;
 mod publishing;
 mod reader;
 mod reading;
+mod records;
 mod topics;
 
 pub use fixture::Fixture;
@@ -48,6 +49,7 @@ pub use reading::{
     batches_continue_each_other, partitions_come_independently, pause_ends_with_the_membership,
     paused_partition_is_silent, resume_at_an_offset_goes_there, start_decides_without_a_position,
 };
+pub use records::records_are_settled_one_by_one;
 pub use topics::{closed_adapter_refuses, offsets_are_read_back, topics_are_created_once};
 
 /// Makes a test of every check of the [contract](crate::testing::contract), named as the check.
@@ -100,6 +102,7 @@ macro_rules! adapter_contract {
             lost_answer_makes_no_duplicate
             flush_waits_and_fails_once_closed
             closed_adapter_refuses
+            records_are_settled_one_by_one
         }
     };
     (@all $attributes:tt $fixture:expr; $($check:ident)+) => {

@@ -171,6 +171,7 @@ impl<'a> Reader<'a> {
                 release.send();
             }
             Event::Lost(gone) => self.forget(&gone),
+            Event::Delivered(batch) => panic!("the adapter keeps positions, and delivers {batch:?}"),
             Event::Fault(error) => eprintln!("contract: fault: {error}"),
         }
     }
