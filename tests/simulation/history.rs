@@ -1,13 +1,16 @@
 //! What everybody in a run saw, in the order in which it happened.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use kafka_harbor::client::Ended;
 use kafka_harbor::error::WriteOutcome;
 use tokio::time::Instant;
+
+use super::log::Logged;
 
 /// What a record holds: who wrote it, as its how-manieth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,15 +35,47 @@ impl FromStr for Value {
     }
 }
 
-/// One assignment of one partition to one member.
-pub(crate) type Stint = u64;
+/// A group of readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Group {
+    /// Of the classic protocol.
+    Classic,
+    /// Of the coordinator's (KIP-848).
+    Modern,
+    /// They copy what they read, in transactions.
+    Copiers,
+}
 
+impl Group {
+    pub(crate) const ALL: [Self; 3] = [Self::Classic, Self::Modern, Self::Copiers];
+
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Self::Classic => "billing",
+            Self::Modern => "audit",
+            Self::Copiers => "copiers",
+        }
+    }
+}
+
+/// One assignment of one partition to one member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stint {
+    pub(crate) group: Group,
+    pub(crate) number: u64,
+}
+
+/// One transaction, told apart over all who have some.
+pub(crate) type Txn = u64;
+
+/// Partitions are numbered over the topics: those of the copies come after [`COPIES`](super::world::COPIES).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     /// A producer queues a record; next it is told its end.
     Queued {
         value: Value,
         partition: i32,
+        within: Option<Txn>,
     },
     /// A resend of what was there already may be acknowledged without an offset.
     Acknowledged {
@@ -50,7 +85,19 @@ pub(crate) enum What {
     },
     Failed {
         value: Value,
+        partition: i32,
         outcome: WriteOutcome,
+    },
+    /// A transaction commits this position of the ledger's group, if it commits.
+    Entered {
+        within: Txn,
+        account: i32,
+        offset: i64,
+    },
+    /// How a transaction ended, if its producer knows.
+    Ended {
+        txn: Txn,
+        end: Option<Ended>,
     },
     /// A partition came to a member.
     Assigned {
@@ -87,6 +134,29 @@ pub(crate) enum What {
         partition: i32,
         offset: i64,
     },
+    /// The records before this offset may be deleted from here on.
+    Deleting {
+        partition: i32,
+        before: i64,
+    },
+    /// The partition's leader forgot the producers: a batch whose answer is missing may be written again.
+    ForgotProducers {
+        partition: i32,
+    },
+    /// What the operator knows of a topic, if it does.
+    Topic {
+        name: &'static str,
+        exists: Option<bool>,
+    },
+    /// The operator set the position of a group without members.
+    Set {
+        offset: i64,
+        acknowledged: bool,
+    },
+    /// And read it.
+    Read {
+        offset: Option<i64>,
+    },
     /// What a member was told besides.
     Fault(String),
     /// What was done to the cluster or the network, or what a member does of itself.
@@ -103,10 +173,18 @@ pub(crate) struct Event {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct History {
     pub(crate) events: Vec<Event>,
-    /// What each partition holds at the end.
-    pub(crate) logs: BTreeMap<i32, Vec<(i64, Value)>>,
-    /// What the group has committed at the end.
-    pub(crate) committed: BTreeMap<i32, i64>,
+    /// Who reads.
+    pub(crate) groups: BTreeSet<Group>,
+    /// Who reads what is not committed, too.
+    pub(crate) uncommitted: BTreeSet<Group>,
+    /// What each partition holds at the end, with what was deleted.
+    pub(crate) logs: BTreeMap<i32, Vec<Logged>>,
+    /// What each group has committed at the end.
+    pub(crate) committed: BTreeMap<(Group, i32), i64>,
+    /// What the transactions' ledger holds at the end.
+    pub(crate) ledger: BTreeMap<i32, i64>,
+    /// The operator's topics that exist at the end.
+    pub(crate) topics: BTreeSet<&'static str>,
 }
 
 impl fmt::Display for History {
@@ -115,9 +193,12 @@ impl fmt::Display for History {
             writeln!(f, "{:9.3} {what:?}", at.as_secs_f64())?;
         }
         for (partition, log) in &self.logs {
-            writeln!(f, "partition {partition}: {} records, committed {:?}", log.len(), self.committed.get(partition))?;
+            writeln!(f, "partition {partition}: {} entries", log.len())?;
+            for entry in log {
+                writeln!(f, "    {entry}")?;
+            }
         }
-        Ok(())
+        writeln!(f, "committed {:?}, ledger {:?}, topics {:?}", self.committed, self.ledger, self.topics)
     }
 }
 
@@ -139,6 +220,11 @@ impl Recorder {
 
     pub(crate) fn misfortune(&self, what: impl fmt::Display) {
         self.note(What::Misfortune(what.to_string()));
+    }
+
+    /// A fault that a client tells: its text, which may not hold what differs between runs.
+    pub(crate) fn fault(&self, name: &str, error: &dyn std::error::Error) {
+        self.note(What::Fault(format!("{name}: {error}")));
     }
 
     pub(crate) fn take(&self) -> Vec<Event> {

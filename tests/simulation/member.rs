@@ -6,28 +6,39 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
-use kafka_harbor::client::{Assigned, CommitPosition, Consumer, ConsumerEvent, OffsetReset, PartitionBatch};
+use kafka_harbor::client::{
+    Assigned, CommitPosition, Consumer, ConsumerEvent, GroupProtocol, IsolationLevel, OffsetReset, PartitionBatch,
+};
 use kafka_harbor::record::Offset;
 use tokio::time::sleep;
 
-use super::history::{Stint, What};
-use super::world::{GROUP, Phase, SECOND, TOPIC, World, fault, values};
+use super::history::{Group, Stint, What};
+use super::log::values;
+use super::world::{Phase, SECOND, TOPIC, World};
 
 /// Joins, reads, leaves, and joins again, until all is over.
-pub(crate) async fn live(world: World, index: usize, mut rng: Rng) {
+pub(crate) async fn live(world: World, group: Group, index: usize, mut rng: Rng) {
     // Told apart over all members, and the same in each run.
     let stints = AtomicU64::new(index as u64 * 1_000_000);
     let mut times = 0;
     loop {
         world.pause(Duration::from_millis(rng.u64(0..5_000)), Phase::Calm).await;
         times += 1;
-        let name = format!("member-{index}-{times}");
+        let name = format!("{group:?}-{index}-{times}");
         let client = world.client(&mut rng, name.clone());
-        let consumer = client.consumer(GROUP).topic(TOPIC, OffsetReset::Earliest).session_timeout(6 * SECOND);
+        let consumer = client.consumer(group.id()).topic(TOPIC, OffsetReset::Earliest).session_timeout(6 * SECOND);
+        let consumer = match group {
+            Group::Modern => consumer.group_protocol(GroupProtocol::Consumer),
+            _ => consumer,
+        };
+        let consumer = match world.uncommitted == Some(group) {
+            true => consumer.isolation_level(IsolationLevel::ReadUncommitted),
+            false => consumer,
+        };
         let consumer = consumer.heartbeat_interval(SECOND).revocation_timeout(10 * SECOND).commit_timeout(10 * SECOND);
         let consumer = consumer.fetch_max_partition_bytes(rng.usize(1_024..8_192)).build().unwrap();
         world.recorder.misfortune(format_args!("{name} joins"));
-        let mut member = Member { world: &world, name, rng: rng.fork(), stints: &stints, held: BTreeMap::new() };
+        let mut member = Member { world: &world, group, name, rng: rng.fork(), stints: &stints, held: BTreeMap::new() };
         member.serve(consumer).await;
         member.lose_all();
         // What a coordinator that is away cannot be told, it finds out.
@@ -40,6 +51,7 @@ pub(crate) async fn live(world: World, index: usize, mut rng: Rng) {
 
 struct Member<'a> {
     world: &'a World,
+    group: Group,
     name: String,
     rng: Rng,
     stints: &'a AtomicU64,
@@ -90,7 +102,7 @@ impl Member<'_> {
         match event {
             ConsumerEvent::Assigned(assignments) => {
                 for assignment in assignments {
-                    let stint = self.stints.fetch_add(1, Ordering::Relaxed);
+                    let stint = Stint { group: self.group, number: self.stints.fetch_add(1, Ordering::Relaxed) };
                     let partition = assignment.assigned.partition.partition;
                     let committed = assignment.committed.map(|offset| offset.0);
                     let position = assignment.position;
@@ -113,7 +125,7 @@ impl Member<'_> {
                 release.send();
             }
             ConsumerEvent::Lost(gone) => gone.iter().for_each(|assigned| self.gone(assigned)),
-            ConsumerEvent::Fault(error) => self.world.recorder.note(fault(&self.name, &error)),
+            ConsumerEvent::Fault(error) => self.world.recorder.fault(&self.name, &error),
             _ => {}
         }
     }

@@ -5,10 +5,12 @@ use std::time::Duration;
 use fastrand::Rng;
 use kafka_harbor::protocol::api::ApiKey;
 use kafka_harbor::protocol::error_code::ErrorCode;
+use kafka_harbor::record::Timestamp;
 use kafka_harbor::testing::broker::{Effect, Network, Rule, RuleId};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, advance, sleep};
 
-use super::world::{GROUP, NODES, PARTITIONS, PRODUCERS, SECOND, World, at};
+use super::history::{Group, What};
+use super::world::{COPIES, LEDGER, NODES, SECOND, World, at};
 
 /// Misfortunes for a while; then all of them are undone.
 pub(crate) async fn storm(world: &World, rng: &mut Rng) {
@@ -17,7 +19,11 @@ pub(crate) async fn storm(world: &World, rng: &mut Rng) {
     while Instant::now() < ends {
         sleep(Duration::from_millis(storm.rng.u64(0..2_500))).await;
         storm.undo(Instant::now());
-        storm.strike();
+        match storm.rng.u8(0..50) {
+            0 => storm.stall().await,
+            _ if world.plan.loses_ends => storm.strike_ends(),
+            _ => storm.strike(),
+        }
     }
     storm.end();
 }
@@ -39,25 +45,82 @@ enum Lasting {
 
 impl Storm<'_> {
     fn strike(&mut self) {
-        let (node, partition) = (self.rng.i32(1..=NODES), self.rng.i32(0..PARTITIONS));
-        match self.rng.u8(0..24) {
+        let (node, partition) = (self.rng.i32(1..=NODES), self.partition());
+        match self.rng.u8(0..28) {
             0..2 => self.crash(node),
             2 => self.hang(node),
             3 => self.stop_following(node),
             4..7 => self.cut(node),
             7..10 => self.lose_connections(node),
             10..13 => self.move_leader(partition, node),
-            13 => self.act(format_args!("epoch of {partition} grows"), |cluster, now| {
+            13 => self.act(format_args!("epoch of {} grows", at(partition)), |cluster, now| {
                 cluster.bump_leader_epoch(&at(partition), now).unwrap();
             }),
-            // One that does not run is refused.
-            14 => self.act(format_args!("coordinator moves to {node}"), |cluster, now| {
-                let _ = cluster.move_coordinator(GROUP, node, now);
-            }),
+            14 => self.move_coordinator(node),
             15 => self.expire_member(),
-            16 => self.slow_down(),
+            16 => self.slow_down(400),
+            17 => self.move_clock(),
+            18 => self.forget_producers(partition),
             _ => self.order(node),
         }
+    }
+
+    /// Answers to EndTxn get lost, now before and now after it was acted on; and its coordinator moves.
+    fn strike_ends(&mut self) {
+        let node = self.rng.i32(1..=NODES);
+        match self.rng.u8(0..16) {
+            0 => self.move_coordinator(node),
+            1 => self.lose_connections(node),
+            2 => self.crash(node),
+            3 => self.order(node),
+            // Longer than a request is waited for: it comes when the next transaction is open.
+            4..7 => self.slow_down(5_000),
+            7 => self.slow_down(20),
+            _ => {
+                let effect = self.mishap(COORDINATOR);
+                let times = self.rng.u64(1..3);
+                self.world.recorder.misfortune(format_args!("{times} of EndTxn: {effect:?}"));
+                self.rules.push(self.world.broker.order(Rule::new(ApiKey(26), effect).times(times)));
+            }
+        }
+    }
+
+    fn partition(&mut self) -> i32 {
+        let partition = self.rng.i32(0..self.world.partitions());
+        let copies = self.world.plan.copiers > 0 && self.rng.u8(0..3) == 0;
+        if copies { COPIES + partition } else { partition }
+    }
+
+    /// The whole process stands still, and all that was due meanwhile is due at once.
+    async fn stall(&mut self) {
+        let time = Duration::from_millis(self.rng.u64(1_000..20_000));
+        self.world.recorder.misfortune(format_args!("everything stands still for {time:?}"));
+        advance(time).await;
+    }
+
+    fn move_clock(&mut self) {
+        let wall = Timestamp(1_700_000_000_000 + self.rng.i64(-86_400_000..86_400_000));
+        self.act(format_args!("it is {wall:?} now"), |cluster, now| cluster.set_wall(wall, now));
+    }
+
+    fn forget_producers(&mut self, partition: i32) {
+        // Copies are compared one by one.
+        if partition >= COPIES {
+            return;
+        }
+        self.world.recorder.note(What::ForgotProducers { partition });
+        self.world.broker.act(|cluster, now| cluster.lose_producer_state(&at(partition), now).unwrap());
+    }
+
+    fn move_coordinator(&mut self, node: i32) {
+        let groups = self.world.plan.groups().into_iter().map(Group::id);
+        let transactions = ["till-0", "till-1", "copier-0", "copier-1", LEDGER];
+        let transactions = transactions.into_iter().filter(|_| self.world.plan.has_transactions());
+        let Some(key) = self.rng.choice(groups.chain(transactions).collect::<Vec<_>>()) else { return };
+        // To one that does not run it cannot move.
+        self.act(format_args!("coordinator of {key} moves to {node}"), |cluster, now| {
+            let _ = cluster.move_coordinator(key, node, now);
+        });
     }
 
     fn act(
@@ -106,9 +169,9 @@ impl Storm<'_> {
         network.lose_connections(node);
     }
 
-    fn slow_down(&mut self) {
+    fn slow_down(&mut self, most: u64) {
         let Some((client, network)) = self.network() else { return };
-        let most = Duration::from_millis(self.rng.u64(1..400));
+        let most = Duration::from_millis(self.rng.u64(1..most));
         self.world.recorder.misfortune(format_args!("network {client} takes up to {most:?}"));
         network.set_delay(Duration::ZERO..=most);
     }
@@ -118,7 +181,7 @@ impl Storm<'_> {
         if self.is_struck(node) {
             return;
         }
-        self.act(format_args!("leader of {partition} moves to {node}"), |cluster, now| {
+        self.act(format_args!("leader of {} moves to {node}", at(partition)), |cluster, now| {
             let in_sync = cluster.partition(&at(partition)).is_some_and(|state| state.in_sync.contains(&node));
             if in_sync {
                 cluster.move_leader(&at(partition), node, now).unwrap();
@@ -127,15 +190,28 @@ impl Storm<'_> {
     }
 
     fn expire_member(&mut self) {
-        let members = self.world.broker.act(|cluster, _| cluster.members(GROUP));
+        let Some(group) = self.rng.choice(self.world.plan.groups()).map(Group::id) else { return };
+        let members = self.world.broker.act(|cluster, _| cluster.members(group));
         let Some(member) = self.rng.choice(members) else { return };
-        self.act(format_args!("{member} expires"), |cluster, now| cluster.expire_member(GROUP, &member, now).unwrap());
+        self.act(format_args!("{member} expires"), |cluster, now| cluster.expire_member(group, &member, now).unwrap());
     }
 
     fn order(&mut self, node: i32) {
-        let (api, codes) = self.rng.choice(APIS).expect("there are some");
+        let (api, codes) = loop {
+            let (api, whose, codes) = self.rng.choice(APIS).expect("there are some");
+            if whose.is_there(self.world) {
+                break (*api, *codes);
+            }
+        };
+        let effect = self.mishap(codes);
+        let times = self.rng.u64(1..4);
+        self.world.recorder.misfortune(format_args!("{times} of {api:?} at node {node}: {effect:?}"));
+        self.rules.push(self.world.broker.order(Rule::new(api, effect).node(node).times(times)));
+    }
+
+    fn mishap(&mut self, codes: &[ErrorCode]) -> Effect {
         let time = Duration::from_millis(self.rng.u64(1..5_000));
-        let effect = match self.rng.u8(0..10) {
+        match self.rng.u8(0..10) {
             0..2 => Effect::DropAnswer,
             2 => Effect::CloseAfter,
             3 => Effect::Close,
@@ -145,18 +221,11 @@ impl Storm<'_> {
             7 => Effect::DelayAnswer(time),
             8 => Effect::Throttle(time),
             _ => Effect::Fail(self.rng.choice(codes.iter().copied()).expect("there are some")),
-        };
-        let times = self.rng.u64(1..4);
-        self.world.recorder.misfortune(format_args!("{times} of {api:?} at node {node}: {effect:?}"));
-        self.rules.push(self.world.broker.order(Rule::new(*api, effect).node(node).times(times)));
+        }
     }
 
     fn network(&mut self) -> Option<(usize, Network)> {
-        let networks: Vec<_> = self.world.networks().into_iter().enumerate().collect();
-        // Producers' stay; of members' only the last may be in use.
-        let members = networks.len().saturating_sub(MEMBERS_LATELY).max(PRODUCERS.min(networks.len()));
-        let in_use = networks[..PRODUCERS.min(networks.len())].iter().chain(&networks[members..]);
-        self.rng.choice(in_use.cloned().collect::<Vec<_>>())
+        self.rng.choice(self.world.networks())
     }
 
     fn lasts(&mut self, lasting: Lasting, seconds: u64) {
@@ -203,31 +272,71 @@ impl Storm<'_> {
             // It may be used up.
             let _ = self.world.broker.withdraw(rule);
         }
-        for network in self.world.networks() {
+        for network in self.world.all_networks() {
             network.set_delay(Duration::ZERO..=Duration::from_millis(20));
         }
     }
 }
 
-const MEMBERS_LATELY: usize = 4;
-
 const COORDINATOR: &[ErrorCode] =
     &[ErrorCode::COORDINATOR_NOT_AVAILABLE, ErrorCode::NOT_COORDINATOR, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS];
 const LEADER: &[ErrorCode] = &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION];
+const CONTROLLER: &[ErrorCode] = &[ErrorCode::NOT_CONTROLLER, ErrorCode::REQUEST_TIMED_OUT];
+
+/// Who asks it.
+#[derive(Debug, Clone, Copy)]
+enum Whose {
+    All,
+    Classic,
+    Modern,
+    Transactional,
+    Operators,
+}
+
+impl Whose {
+    fn is_there(self, world: &World) -> bool {
+        match self {
+            Self::All => true,
+            Self::Classic => world.plan.members + world.plan.copiers > 0,
+            Self::Modern => world.plan.modern + world.plan.copiers > 0,
+            Self::Transactional => world.plan.has_transactions(),
+            Self::Operators => world.plan.has_operator,
+        }
+    }
+}
 
 /// What may suffer, and the codes that it may be answered with and not acted on.
-const APIS: &[(ApiKey, &[ErrorCode])] = &[
-    (ApiKey(0), &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::NOT_ENOUGH_REPLICAS, ErrorCode::KAFKA_STORAGE_ERROR]),
-    (ApiKey(0), LEADER),
-    (ApiKey(1), &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::UNKNOWN_LEADER_EPOCH, ErrorCode::FENCED_LEADER_EPOCH]),
-    (ApiKey(1), LEADER),
-    (ApiKey(2), LEADER),
-    (ApiKey(3), &[ErrorCode::LEADER_NOT_AVAILABLE]),
-    (ApiKey(8), COORDINATOR),
-    (ApiKey(9), COORDINATOR),
-    (ApiKey(10), &[ErrorCode::COORDINATOR_NOT_AVAILABLE]),
-    (ApiKey(11), COORDINATOR),
-    (ApiKey(12), COORDINATOR),
-    (ApiKey(14), COORDINATOR),
-    (ApiKey(22), &[ErrorCode::COORDINATOR_LOAD_IN_PROGRESS]),
+const APIS: &[(ApiKey, Whose, &[ErrorCode])] = &[
+    (
+        ApiKey(0),
+        Whose::All,
+        &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::NOT_ENOUGH_REPLICAS, ErrorCode::KAFKA_STORAGE_ERROR],
+    ),
+    (ApiKey(0), Whose::All, LEADER),
+    (
+        ApiKey(1),
+        Whose::All,
+        &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::UNKNOWN_LEADER_EPOCH, ErrorCode::FENCED_LEADER_EPOCH],
+    ),
+    (ApiKey(1), Whose::All, LEADER),
+    (ApiKey(2), Whose::All, LEADER),
+    (ApiKey(3), Whose::All, &[ErrorCode::LEADER_NOT_AVAILABLE]),
+    (ApiKey(8), Whose::All, COORDINATOR),
+    (ApiKey(9), Whose::All, COORDINATOR),
+    (ApiKey(10), Whose::All, &[ErrorCode::COORDINATOR_NOT_AVAILABLE]),
+    (ApiKey(11), Whose::Classic, COORDINATOR),
+    (ApiKey(12), Whose::Classic, COORDINATOR),
+    (ApiKey(14), Whose::Classic, COORDINATOR),
+    (ApiKey(68), Whose::Modern, COORDINATOR),
+    (ApiKey(68), Whose::Modern, COORDINATOR),
+    (ApiKey(22), Whose::All, &[ErrorCode::COORDINATOR_LOAD_IN_PROGRESS]),
+    (ApiKey(24), Whose::Transactional, COORDINATOR),
+    (ApiKey(25), Whose::Transactional, COORDINATOR),
+    (ApiKey(26), Whose::Transactional, &[ErrorCode::CONCURRENT_TRANSACTIONS, ErrorCode::NOT_COORDINATOR]),
+    (ApiKey(26), Whose::Transactional, COORDINATOR),
+    (ApiKey(28), Whose::Transactional, COORDINATOR),
+    (ApiKey(19), Whose::Operators, CONTROLLER),
+    (ApiKey(20), Whose::Operators, CONTROLLER),
+    (ApiKey(21), Whose::Operators, LEADER),
+    (ApiKey(37), Whose::Operators, CONTROLLER),
 ];

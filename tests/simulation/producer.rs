@@ -9,7 +9,7 @@ use kafka_harbor::record::{Record, Timestamp};
 use tokio::task::JoinSet;
 
 use super::history::{Recorder, Value, What};
-use super::world::{PARTITIONS, Phase, SECOND, TOPIC, World};
+use super::world::{Phase, SECOND, World, at};
 
 /// Writes until the calm, then waits until it knows of every record.
 pub(crate) async fn live(world: World, index: usize, mut rng: Rng) {
@@ -21,15 +21,11 @@ pub(crate) async fn live(world: World, index: usize, mut rng: Rng) {
     while !world.is(Phase::Calm) {
         for _ in 0..rng.u32(1..40) {
             number += 1;
-            let (value, partition) = (Value { producer: index, number }, rng.i32(0..PARTITIONS));
-            // Without a time of its own it would have the machine's, and batches other sizes in each run.
-            let record = Record::new(TOPIC, value.to_string())
-                .with_partition(partition)
-                .with_timestamp(Timestamp(1_700_000_000_000 + i64::from(number)));
-            world.recorder.note(What::Queued { value, partition });
-            match producer.enqueue(record).await {
+            let (value, partition) = (Value { producer: index, number }, rng.i32(0..world.partitions()));
+            world.recorder.note(What::Queued { value, partition, within: None });
+            match producer.enqueue(record(value, partition)).await {
                 Ok(delivery) => drop(deliveries.spawn(settle(world.recorder.clone(), value, partition, delivery))),
-                Err(error) => world.recorder.note(What::Failed { value, outcome: error.outcome }),
+                Err(error) => world.recorder.note(What::Failed { value, partition, outcome: error.outcome }),
             }
         }
         world.pause(Duration::from_millis(rng.u64(0..2_000)), Phase::Calm).await;
@@ -41,17 +37,27 @@ pub(crate) async fn live(world: World, index: usize, mut rng: Rng) {
     client.close(10 * SECOND).await.expect("nothing is left");
 }
 
-async fn settle(recorder: Recorder, value: Value, partition: i32, delivery: Delivery) {
+/// A record that holds this.
+pub(crate) fn record(value: Value, partition: i32) -> Record {
+    let place = at(partition);
+    // Without a time of its own it would have the machine's, and batches other sizes in each run.
+    Record::new(place.topic, value.to_string())
+        .with_partition(place.partition)
+        .with_timestamp(Timestamp(1_700_000_000_000 + i64::from(value.number)))
+}
+
+/// Notes what became of a record.
+pub(crate) async fn settle(recorder: Recorder, value: Value, partition: i32, delivery: Delivery) {
     recorder.note(match delivery.await {
         Ok(written) => {
-            assert_eq!(written.partition, partition);
+            assert_eq!(written.partition, at(partition).partition);
             What::Acknowledged { value, partition, offset: written.offset.map(|offset| offset.0) }
         }
         Err(error) => {
             if error.outcome == WriteOutcome::NotWritten {
-                recorder.note(super::world::fault("not written", &*error));
+                recorder.fault("not written", &*error);
             }
-            What::Failed { value, outcome: error.outcome }
+            What::Failed { value, partition, outcome: error.outcome }
         }
     });
 }

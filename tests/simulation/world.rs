@@ -1,31 +1,37 @@
 //! A run: the cluster, who lives in it, and how it ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fastrand::Rng;
 use kafka_harbor::client::{Client, ClientBuilder};
-use kafka_harbor::protocol::batch::{BatchView, ReadOptions};
 use kafka_harbor::record::{Offset, Timestamp, TopicPartition};
-use kafka_harbor::testing::broker::{DevBroker, Network};
+use kafka_harbor::testing::broker::{Cluster, DevBroker, Network};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::history::{History, Recorder, Value, What};
-use super::{member, misfortune, producer};
+use super::history::{Group, History, Recorder};
+use super::log::{self, Logged};
+use super::{copier, member, misfortune, operator, producer, writer};
 
 pub(crate) const TOPIC: &str = "orders";
-pub(crate) const GROUP: &str = "billing";
+/// How many partitions the topic begins with, and how many it may get.
 pub(crate) const PARTITIONS: i32 = 3;
+pub(crate) const MOST_PARTITIONS: i32 = 5;
+/// Partition n of the copies is this and n.
+pub(crate) const COPIES: i32 = 100;
+const COPIES_TOPIC: &str = "copies";
+/// Where transactions keep positions of their own.
+pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const NODES: i32 = 3;
-pub(crate) const PRODUCERS: usize = 2;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// What can hold things up after the storm, one after the other: a delivery (30 s), a session, a rebalance, each with requests that
-/// were silent before.
-const DRAINS_WITHIN: Duration = Duration::from_secs(120);
+/// What can hold things up after the storm, one after the other: a delivery (30 s), a transaction that nobody ends, a session, a
+/// rebalance, each with requests that were silent before.
+const DRAINS_WITHIN: Duration = Duration::from_secs(180);
 
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,14 +44,67 @@ pub(crate) enum Phase {
     Over,
 }
 
+/// Who lives in a run, and what happens in it above all. Of the seed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) producers: usize,
+    pub(crate) members: usize,
+    pub(crate) modern: usize,
+    /// Those of the same pair share a transactional id.
+    pub(crate) writers: usize,
+    pub(crate) copiers: usize,
+    pub(crate) has_operator: bool,
+    /// Jepsen's finding on Kafka's clients (KAFKA-17754): answers to EndTxn are lost, and not much else happens.
+    pub(crate) loses_ends: bool,
+}
+
+impl Plan {
+    fn of(seed: u64, rng: &mut Rng) -> Self {
+        if seed % 8 == 7 {
+            let copiers = rng.usize(0..2);
+            let (members, modern) = if rng.bool() { (1, 0) } else { (0, 1) };
+            let writers = rng.usize(1..=3);
+            return Self { producers: 0, members, modern, writers, copiers, has_operator: false, loses_ends: true };
+        }
+        let (classic, modern) = *rng.choice(&[(2, 0), (3, 0), (0, 2), (0, 3), (2, 1), (2, 2)]).expect("there are some");
+        let transactions = *rng.choice(&[(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (3, 1)]).expect("some");
+        let (writers, copiers) = transactions;
+        let producers = if writers > 0 { rng.usize(1..=2) } else { 2 };
+        Self {
+            producers,
+            members: classic,
+            modern,
+            writers,
+            copiers,
+            has_operator: rng.u8(0..3) == 0,
+            loses_ends: false,
+        }
+    }
+
+    pub(crate) fn groups(self) -> BTreeSet<Group> {
+        let sizes = [(Group::Classic, self.members), (Group::Modern, self.modern), (Group::Copiers, self.copiers)];
+        sizes.into_iter().filter(|(_, size)| *size > 0).map(|(group, _)| group).collect()
+    }
+
+    pub(crate) fn has_transactions(self) -> bool {
+        self.writers + self.copiers > 0
+    }
+}
+
 /// What all who live in a run share. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) broker: DevBroker,
     pub(crate) recorder: Recorder,
+    pub(crate) plan: Plan,
+    /// The group that reads what is not committed, too.
+    pub(crate) uncommitted: Option<Group>,
     phase: Arc<(Mutex<Phase>, Notify)>,
-    /// The network of each client that ever was.
-    networks: Arc<Mutex<Vec<Network>>>,
+    /// The network of each client that ever was, and whether it stays until the calm.
+    networks: Arc<Mutex<Vec<(Network, bool)>>>,
+    /// What was deleted, or may have been.
+    deleted: Arc<Mutex<BTreeMap<i32, Vec<Logged>>>>,
+    transactions: Arc<AtomicU64>,
 }
 
 impl World {
@@ -77,13 +136,64 @@ impl World {
         let network = Network::new(rng.u64(..));
         network.set_delay(Duration::ZERO..=Duration::from_millis(rng.u64(1..20)));
         let builder: ClientBuilder = self.broker.client_config_over(&network);
-        self.networks.lock().unwrap().push(network);
+        self.networks.lock().unwrap().push((network, name.starts_with("producer")));
         builder.client_id(name).request_timeout(3 * SECOND).metadata_max_age(30 * SECOND).build().unwrap()
     }
 
-    /// The networks, the newest last.
-    pub(crate) fn networks(&self) -> Vec<Network> {
-        self.networks.lock().unwrap().clone()
+    /// Networks that may be in use, with their numbers.
+    pub(crate) fn networks(&self) -> Vec<(usize, Network)> {
+        let networks = self.networks.lock().unwrap();
+        let lately = networks.len().saturating_sub(LATELY);
+        let in_use = networks.iter().enumerate().filter(|(number, (_, stays))| *stays || *number >= lately);
+        in_use.map(|(number, (network, _))| (number, network.clone())).collect()
+    }
+
+    /// The network of each client that ever was.
+    pub(crate) fn all_networks(&self) -> Vec<Network> {
+        self.networks.lock().unwrap().iter().map(|(network, _)| network.clone()).collect()
+    }
+
+    /// How many partitions the topic has now.
+    pub(crate) fn partitions(&self) -> i32 {
+        self.broker.act(|cluster, _| partitions(cluster))
+    }
+
+    /// A number for a transaction.
+    pub(crate) fn transaction(&self) -> u64 {
+        self.transactions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What every group has committed on a partition; nothing before all have.
+    pub(crate) fn committed_by_all(&self, partition: i32) -> Option<i64> {
+        let groups = self.plan.groups();
+        self.broker.act(|cluster, _| {
+            let committed = groups.iter().map(|group| cluster.committed(group.id(), &at(partition)));
+            committed.min().flatten().map(|offset| offset.0)
+        })
+    }
+
+    /// Remembers what lies before this offset, because it is about to be deleted.
+    pub(crate) fn will_delete(&self, partition: i32, before: i64) {
+        let mut log = self.broker.act(|cluster, _| self.log(cluster, partition));
+        let mut deleted = self.deleted.lock().unwrap();
+        // One that was asked for before may yet come to pass.
+        let known = deleted.get(&partition).and_then(|known| known.last()).map_or(0, |last| last.offset + 1);
+        log.retain(|logged| logged.offset < before.max(known));
+        deleted.insert(partition, log);
+    }
+
+    /// What a partition holds, and held.
+    fn log(&self, cluster: &Cluster, partition: i32) -> Vec<Logged> {
+        let state = cluster.partition(&at(partition)).expect("it exists");
+        // Where nobody leads, all that can be deleted is on every replica.
+        let node = state.leader.unwrap_or(1);
+        let start = state.log_start.0;
+        let deleted = self.deleted.lock().unwrap();
+        let mut log = deleted.get(&partition).cloned().unwrap_or_default();
+        log.retain(|logged| logged.offset < start);
+        let now = log::read(&cluster.batches(&at(partition), node));
+        log.extend(now.into_iter().filter(|logged| logged.offset >= start));
+        log
     }
 }
 
@@ -100,38 +210,68 @@ pub(crate) fn run(seed: u64) -> History {
 
 async fn live(seed: u64) -> History {
     let mut rng = Rng::with_seed(seed);
-    let broker = DevBroker::builder().nodes(NODES).topic(TOPIC, PARTITIONS).seed(seed).settings(|settings| {
+    let plan = Plan::of(seed, &mut rng);
+    let broker =
+        DevBroker::builder().nodes(NODES).seed(seed).topic(TOPIC, PARTITIONS).topic(COPIES_TOPIC, MOST_PARTITIONS);
+    let broker = broker.settings(|settings| {
         settings.wall = Timestamp(1_700_000_000_000);
         settings.replica_lag_time_max = 5 * SECOND;
         settings.min_insync_replicas = 1 + usize::from(rng.bool());
+        settings.consumer_group_session = 6 * SECOND;
+        settings.consumer_group_heartbeat_interval = SECOND;
+        settings.features.insert("transaction.version".to_owned(), rng.i16(1..=2));
     });
     let broker = broker.start().await.unwrap();
-    let phase = Arc::new((Mutex::new(Phase::Storm), Notify::new()));
-    let world = World { broker, recorder: Recorder::new(), phase, networks: Arc::default() };
+    let uncommitted = rng.choice(Group::ALL).filter(|group| rng.u8(0..4) == 0 && *group != Group::Copiers);
+    let world = World {
+        broker,
+        recorder: Recorder::new(),
+        plan,
+        uncommitted,
+        phase: Arc::new((Mutex::new(Phase::Storm), Notify::new())),
+        networks: Arc::default(),
+        deleted: Arc::default(),
+        transactions: Arc::default(),
+    };
+    world.recorder.misfortune(format_args!("{plan:?}"));
 
-    let mut producers = JoinSet::new();
-    for index in 0..PRODUCERS {
-        producers.spawn(producer::live(world.clone(), index, rng.fork()));
+    // These end with the calm.
+    let mut writing = JoinSet::new();
+    for index in 0..plan.producers {
+        writing.spawn(producer::live(world.clone(), index, rng.fork()));
     }
-    let mut members = JoinSet::new();
-    for index in 0..rng.usize(2..=3) {
-        members.spawn(member::live(world.clone(), index, rng.fork()));
+    for index in 0..plan.writers {
+        writing.spawn(writer::live(world.clone(), index, rng.fork()));
+    }
+    if plan.has_operator {
+        writing.spawn(operator::live(world.clone(), rng.fork()));
+    }
+    // And these when all is over.
+    let mut reading = JoinSet::new();
+    for index in 0..plan.members {
+        reading.spawn(member::live(world.clone(), Group::Classic, index, rng.fork()));
+    }
+    for index in 0..plan.modern {
+        reading.spawn(member::live(world.clone(), Group::Modern, index, rng.fork()));
+    }
+    for index in 0..plan.copiers {
+        reading.spawn(copier::live(world.clone(), index, rng.fork()));
     }
     misfortune::storm(&world, &mut rng).await;
     world.recorder.misfortune("calm");
     world.enter(Phase::Calm);
     let deadline = Instant::now() + DRAINS_WITHIN;
-    while Instant::now() < deadline && !(producers.is_empty() && is_drained(&world)) {
+    while Instant::now() < deadline && !(writing.is_empty() && is_drained(&world)) {
         sleep(SECOND / 10).await;
-        while let Some(ended) = producers.try_join_next() {
+        while let Some(ended) = writing.try_join_next() {
             ended.unwrap();
         }
     }
     let history = end(&world);
     world.enter(Phase::Over);
-    producers.abort_all();
+    writing.abort_all();
     let home = async {
-        while let Some(ended) = members.join_next().await {
+        while let Some(ended) = reading.join_next().await {
             ended.unwrap();
         }
     };
@@ -141,50 +281,56 @@ async fn live(seed: u64) -> History {
 
 fn is_drained(world: &World) -> bool {
     world.broker.act(|cluster, _| {
-        (0..PARTITIONS).all(|partition| {
-            let partition = at(partition);
-            let end = cluster.partition(&partition).map(|state| state.high_watermark);
-            end == cluster.committed(GROUP, &partition).or(Some(Offset(0)))
+        world.plan.groups().into_iter().all(|group| {
+            (0..partitions(cluster)).all(|partition| {
+                let partition = at(partition);
+                let end = cluster.partition(&partition).map(|state| state.high_watermark);
+                end == cluster.committed(group.id(), &partition).or(Some(Offset(0)))
+            })
         })
     })
 }
 
 /// What there is in the end.
 fn end(world: &World) -> History {
-    let events = world.recorder.take();
-    let (mut logs, mut committed) = (BTreeMap::new(), BTreeMap::new());
+    let groups = world.plan.groups();
+    let uncommitted = world.uncommitted.into_iter().collect();
+    let mut history = History { events: world.recorder.take(), groups, uncommitted, ..History::default() };
     world.broker.act(|cluster, _| {
-        for index in 0..PARTITIONS {
+        let originals = 0..partitions(cluster);
+        for index in originals.clone().chain((0..MOST_PARTITIONS).map(|index| COPIES + index)) {
             let partition = at(index);
-            let state = cluster.partition(&partition).unwrap();
-            let of = |node| {
-                let batches = cluster.batches(&partition, node);
-                let views = batches.iter().map(|batch| batch.open(&ReadOptions::default()).unwrap());
-                views.flat_map(|view| values(&view, Offset(0))).collect::<Vec<_>>()
-            };
-            let log = of(state.leader.expect("all nodes run"));
+            let leader = cluster.partition(&partition).and_then(|state| state.leader).expect("all nodes run");
+            let of = |node| log::read(&cluster.batches(&partition, node));
             for node in 1..=NODES {
-                assert_eq!(of(node), log, "replicas of partition {index} are the same after the calm");
+                assert_eq!(of(node), of(leader), "replicas of {partition} are the same after the calm");
             }
-            logs.insert(index, log);
-            committed.extend(cluster.committed(GROUP, &partition).map(|offset| (index, offset.0)));
+            history.logs.insert(index, world.log(cluster, index));
         }
+        for index in originals {
+            let committed = Group::ALL.map(|group| (group, cluster.committed(group.id(), &at(index))));
+            let known = committed.into_iter().filter_map(|(group, offset)| Some(((group, index), offset?.0)));
+            history.committed.extend(known);
+        }
+        let accounts = (0..PARTITIONS).filter_map(|index| Some((index, cluster.committed(LEDGER, &at(index))?.0)));
+        history.ledger = accounts.collect();
+        let exists = |topic: &&str| cluster.partition(&TopicPartition::new(*topic, 0)).is_some();
+        history.topics = operator::TOPICS.into_iter().filter(exists).collect();
     });
-    History { events, logs, committed }
+    history
 }
 
-/// The records of a batch from this offset on.
-pub(crate) fn values(view: &BatchView, from: Offset) -> Vec<(i64, Value)> {
-    let records = view.records().map(|record| record.unwrap()).filter(|record| record.offset >= from);
-    let value = |bytes: Option<&[u8]>| std::str::from_utf8(bytes.unwrap()).unwrap().parse().unwrap();
-    records.map(|record| (record.offset.0, value(record.value))).collect()
+fn partitions(cluster: &Cluster) -> i32 {
+    (0..MOST_PARTITIONS).take_while(|partition| cluster.partition(&at(*partition)).is_some()).count() as i32
 }
 
+/// The partition of this number.
 pub(crate) fn at(partition: i32) -> TopicPartition {
-    TopicPartition::new(TOPIC, partition)
+    match partition {
+        COPIES.. => TopicPartition::new(COPIES_TOPIC, partition - COPIES),
+        _ => TopicPartition::new(TOPIC, partition),
+    }
 }
 
-/// A fault that a client tells, for the history: its text, which may not hold what differs between runs.
-pub(crate) fn fault(name: &str, error: &dyn std::error::Error) -> What {
-    What::Fault(format!("{name}: {error}"))
-}
+/// As many clients as may be in use at once, beside those that stay.
+const LATELY: usize = 6;
