@@ -7,8 +7,8 @@ use std::time::Duration;
 use kafka_harbor::adapter::Adapter as _;
 use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::client::{
-    Client, Consumer, ConsumerEvent, Ended, GroupOffset, IsolationLevel, OffsetReset, OffsetSpec, PartitionBatch,
-    ProduceErrorKind, TransactionErrorKind, TransactionalProducer,
+    Client, Consumer, ConsumerEvent, Ended, GroupOffset, GroupProtocol, IsolationLevel, OffsetReset, OffsetSpec,
+    PartitionBatch, ProduceErrorKind, TransactionErrorKind, TransactionalProducer,
 };
 use kafka_harbor::error::WriteOutcome;
 use kafka_harbor::protocol::error_code::ErrorCode;
@@ -298,51 +298,62 @@ async fn a_producer_that_crashed_leaves_nothing_behind_once_its_id_is_taken_over
 #[tokio::test]
 async fn offsets_are_committed_with_the_records_or_not_at_all() {
     for (version, broker) in versions() {
-        let client = client(&broker);
-        let (from, to) = (topic(&client, 1).await, topic(&client, 1).await);
-        let plain = client.producer().build().unwrap();
-        for n in 0..10 {
-            plain.send(Record::new(&from, n.to_string())).await.unwrap();
-        }
-        let group = unique("group");
-        let mut consumer = client.consumer(&group).topic(&from, OffsetReset::Earliest).build().unwrap();
-        let batch = next_batch(&mut consumer).await;
-        let member = consumer.handle().group_metadata().expect("it owns a partition");
-        let mut producer = producer(&client, &unique("ours")).await;
-        let partition = TopicPartition::new(&from, 0);
-        let committed = async || {
-            let offsets = client.admin().group_offsets(&group, None).await.unwrap();
-            offsets.into_iter().find(|(of, _)| *of == partition).map(|(_, committed)| committed)
-        };
-
-        let transaction = producer.begin().await.unwrap();
-        transaction.send(Record::new(&to, "void")).await.unwrap();
-        transaction.send_offsets(&member, [(partition.clone(), GroupOffset::new(Offset(3)))]).await.unwrap();
-        transaction.abort().await.unwrap();
-        assert_eq!(committed().await, None, "{version}");
-
-        let transaction = producer.begin().await.unwrap();
-        transaction.send(Record::new(&to, "kept")).await.unwrap();
-        let mut offset = GroupOffset::new(batch.next_offset);
-        offset.note = "with a note".to_owned();
-        transaction.send_offsets(&member, [(partition.clone(), offset.clone())]).await.unwrap();
-        transaction.commit().await.unwrap();
-        assert_eq!(applied(&committed).await, Some(offset), "{version}");
-
-        // A member that the group does not know any more commits nothing (KIP-447).
-        let mut old = member.clone();
-        old.generation -= 1;
-        let transaction = producer.begin().await.unwrap();
-        transaction.send(Record::new(&to, "void")).await.unwrap();
-        let error =
-            transaction.send_offsets(&old, [(partition.clone(), GroupOffset::new(Offset(1)))]).await.unwrap_err();
-        assert_eq!(error.code(), Some(ErrorCode::ILLEGAL_GENERATION), "{version}: {error}");
-        assert!(!transaction.commit().await.unwrap_err().is_fatal());
-        assert_eq!(committed().await.unwrap().offset, batch.next_offset, "{version}");
-        consumer.close(10 * SECOND).await.unwrap();
-        let last = settled_end(&client, &to).await;
-        assert_eq!(read(&client, &to, IsolationLevel::ReadCommitted, last).await, ["kept"], "{version}");
+        offsets_are_committed_with_the_records(&broker, version, GroupProtocol::Classic).await;
     }
+}
+
+/// Its generation is the member's epoch (KIP-848).
+#[tokio::test]
+async fn offsets_of_a_group_that_the_coordinator_assigns_are_committed_with_the_records_too() {
+    let Some(broker) = kafka() else { return };
+    offsets_are_committed_with_the_records(broker, "KIP-848", GroupProtocol::Consumer).await;
+}
+
+async fn offsets_are_committed_with_the_records(broker: &Cluster, version: &str, protocol: GroupProtocol) {
+    let client = client(broker);
+    let (from, to) = (topic(&client, 1).await, topic(&client, 1).await);
+    let plain = client.producer().build().unwrap();
+    for n in 0..10 {
+        plain.send(Record::new(&from, n.to_string())).await.unwrap();
+    }
+    let group = unique("group");
+    let builder = client.consumer(&group).group_protocol(protocol).topic(&from, OffsetReset::Earliest);
+    let mut consumer = builder.build().unwrap();
+    let batch = next_batch(&mut consumer).await;
+    let member = consumer.handle().group_metadata().expect("it owns a partition");
+    let mut producer = producer(&client, &unique("ours")).await;
+    let partition = TopicPartition::new(&from, 0);
+    let committed = async || {
+        let offsets = client.admin().group_offsets(&group, None).await.unwrap();
+        offsets.into_iter().find(|(of, _)| *of == partition).map(|(_, committed)| committed)
+    };
+
+    let transaction = producer.begin().await.unwrap();
+    transaction.send(Record::new(&to, "void")).await.unwrap();
+    transaction.send_offsets(&member, [(partition.clone(), GroupOffset::new(Offset(3)))]).await.unwrap();
+    transaction.abort().await.unwrap();
+    assert_eq!(committed().await, None, "{version}");
+
+    let transaction = producer.begin().await.unwrap();
+    transaction.send(Record::new(&to, "kept")).await.unwrap();
+    let mut offset = GroupOffset::new(batch.next_offset);
+    offset.note = "with a note".to_owned();
+    transaction.send_offsets(&member, [(partition.clone(), offset.clone())]).await.unwrap();
+    transaction.commit().await.unwrap();
+    assert_eq!(applied(&committed).await, Some(offset), "{version}");
+
+    // A member that the group does not know any more commits nothing (KIP-447).
+    let mut old = member.clone();
+    old.generation -= 1;
+    let transaction = producer.begin().await.unwrap();
+    transaction.send(Record::new(&to, "void")).await.unwrap();
+    let error = transaction.send_offsets(&old, [(partition.clone(), GroupOffset::new(Offset(1)))]).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::ILLEGAL_GENERATION), "{version}: {error}");
+    assert!(!transaction.commit().await.unwrap_err().is_fatal());
+    assert_eq!(committed().await.unwrap().offset, batch.next_offset, "{version}");
+    consumer.close(10 * SECOND).await.unwrap();
+    let last = settled_end(&client, &to).await;
+    assert_eq!(read(&client, &to, IsolationLevel::ReadCommitted, last).await, ["kept"], "{version}");
 }
 
 /// A record that failed and a commit that succeeded without it (librdkafka 1.5.2, 1.7.0).
