@@ -248,6 +248,27 @@ async fn we_lead_java_with_cooperative_sticky_and_it_leads_us() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn java_leads_with_sticky_and_we_lead_it_and_both_read_what_the_other_had() {
+    let Some(cluster) = kafka() else { return };
+    let group = Group::new(cluster, 6).await;
+    let (topic, retry) = (&*group.topic, &*group.retry(1));
+    let all = partitions(&[(topic, 6), (retry, 6)]);
+    let mut members = Mixed::default();
+    let Some(peer) = group.java("sticky") else { return };
+    members.join("java 1", peer).wait_for("ready", 60 * SECOND);
+    let load = group.load();
+    assert_fell_back(members.join("ours", group.ours(&["--levels", "300ms"])), "sticky");
+    members.settled(&all, 60 * SECOND).await;
+    // Now ours leads, and reads what Java says that it had.
+    assert_eq!(members.leave("java 1"), Some(0));
+    members.settled(&all, 60 * SECOND).await;
+    let Some(peer) = group.java("sticky") else { return };
+    members.join("java 2", peer);
+    members.settled(&all, 60 * SECOND).await;
+    group.ends_well(members, load).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn java_leads_with_range_and_we_fall_back_to_it() {
     let Some(cluster) = kafka() else { return };
     let group = Group::new(cluster, 6).await;

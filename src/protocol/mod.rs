@@ -20,6 +20,7 @@ pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod shape;
 pub(crate) mod share;
+pub(crate) mod sticky;
 pub mod subscription;
 pub(crate) mod throttle;
 pub mod versions;

@@ -171,17 +171,17 @@ pub enum MembershipError {
 }
 
 /// A reader that knows where it is.
-struct Input {
+pub(super) struct Input {
     bytes: Bytes,
     length: usize,
 }
 
 impl Input {
-    fn new(bytes: &Bytes) -> Self {
+    pub(super) fn new(bytes: &Bytes) -> Self {
         Self { bytes: bytes.clone(), length: bytes.len() }
     }
 
-    fn is_at_end(&self) -> bool {
+    pub(super) fn is_at_end(&self) -> bool {
         self.bytes.is_empty()
     }
 
@@ -202,7 +202,7 @@ impl Input {
         Ok(self.bytes.get_i16())
     }
 
-    fn i32(&mut self) -> Result<i32, MembershipError> {
+    pub(super) fn i32(&mut self) -> Result<i32, MembershipError> {
         self.need(4)?;
         Ok(self.bytes.get_i32())
     }
@@ -255,7 +255,7 @@ impl Input {
         Ok(Some(self.bytes.split_to(length)))
     }
 
-    fn partitions(&mut self) -> Result<Vec<TopicPartition>, MembershipError> {
+    pub(super) fn partitions(&mut self) -> Result<Vec<TopicPartition>, MembershipError> {
         let mut partitions = Vec::new();
         for _ in 0..self.count()? {
             let topic = self.topic()?;
@@ -290,7 +290,7 @@ fn put_user_data(out: &mut BytesMut, user_data: Option<&Bytes>) -> Result<(), Me
 }
 
 /// Each topic once, by name, with its partitions in order.
-fn put_partitions(out: &mut BytesMut, partitions: &[TopicPartition]) -> Result<(), MembershipError> {
+pub(super) fn put_partitions(out: &mut BytesMut, partitions: &[TopicPartition]) -> Result<(), MembershipError> {
     let mut sorted: Vec<&TopicPartition> = partitions.iter().collect();
     sorted.sort_unstable();
     let topics = || sorted.chunk_by(|a, b| a.topic == b.topic);

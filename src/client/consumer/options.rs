@@ -144,7 +144,7 @@ impl ConsumerBuilder {
     }
 
     /// The assignors to offer, the preferred one first; all cooperative or all eager. Default: `cooperative-sticky`, and to a
-    /// group that refuses it `range` and `roundrobin`. Java: `partition.assignment.strategy`.
+    /// group that refuses it `range`, `roundrobin` and `sticky`. Those of the caller's own are [`Assignor`]s too. Java: `partition.assignment.strategy`.
     pub fn assignors(mut self, assignors: Vec<Arc<dyn Assignor>>) -> Self {
         self.assignors = Some(assignors);
         self

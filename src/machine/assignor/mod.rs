@@ -8,8 +8,10 @@
 //! partition without an owner while a member subscribed to its topic.
 
 mod cooperative_sticky;
+mod deal;
 mod range;
 mod round_robin;
+mod sticky;
 #[cfg(test)]
 mod tests;
 
@@ -24,8 +26,43 @@ use crate::record::{Topic, TopicPartition};
 pub use cooperative_sticky::CooperativeSticky;
 pub use range::Range;
 pub use round_robin::RoundRobin;
+pub use sticky::Sticky;
 
 /// A rule by which a group's leader deals out partitions.
+///
+/// One of the caller's own is given to [`ConsumerBuilder::assignors`](crate::client::ConsumerBuilder::assignors) by every member of
+/// the group. Its code runs on the membership's task and must not block. A panic in it, or an assignment that gives a
+/// partition twice, ends the membership of the member it happened to, and says so: the group cannot be led by such a rule.
+/// A rule that changes incompatibly needs another name, as a member has no other way to tell versions apart than its user data.
+///
+/// # Examples
+/// ```
+/// use kafka_harbor::machine::assignor::{Assignor, GroupAssignment, MemberSubscription, PartitionCounts};
+/// use kafka_harbor::record::TopicPartition;
+///
+/// /// Everything to the first member; the others wait to take over.
+/// #[derive(Debug)]
+/// struct OneReads;
+///
+/// impl Assignor for OneReads {
+///     fn name(&self) -> &str {
+///         "one-reads"
+///     }
+///
+///     fn assign(&self, members: &[MemberSubscription], partitions: &PartitionCounts) -> GroupAssignment {
+///         let mut assignment: GroupAssignment =
+///             members.iter().map(|member| (member.member_id.clone(), Vec::new())).collect();
+///         for (topic, count) in partitions {
+///             let mut readers = members.iter().filter(|member| member.subscription.topics.contains(topic));
+///             if let Some(first) = readers.next() {
+///                 let all = (0..*count).map(|partition| TopicPartition::new(topic.clone(), partition));
+///                 assignment.entry(first.member_id.clone()).or_default().extend(all);
+///             }
+///         }
+///         assignment
+///     }
+/// }
+/// ```
 pub trait Assignor: fmt::Debug + Send + Sync {
     /// The protocol name by which members offer it. Members with the same name must agree about user data.
     fn name(&self) -> &str;
@@ -35,16 +72,36 @@ pub trait Assignor: fmt::Debug + Send + Sync {
         Rebalance::Eager
     }
 
-    /// What a member says in its subscription for the assignor alone, given the generation that it was last in.
-    fn user_data(&self, generation: Option<i32>) -> Option<Bytes> {
-        let _ = generation;
+    /// What a member says in its subscription for the assignor alone, given what it was assigned last.
+    fn user_data(&self, last: Option<LastAssignment<'_>>) -> Option<Bytes> {
+        let _ = last;
         None
+    }
+
+    /// What the leader says to a member beside its partitions, for the assignor alone.
+    fn assignment_data(&self, member: &MemberSubscription, partitions: &[TopicPartition]) -> Option<Bytes> {
+        let _ = (member, partitions);
+        None
+    }
+
+    /// Hears what this member was assigned, and what the leader said to it beside.
+    fn assigned(&self, assignment: LastAssignment<'_>, data: Option<&Bytes>) {
+        let _ = (assignment, data);
     }
 
     /// Deals the partitions out. Every member is in the answer, with nothing where nothing is left for it.
     ///
     /// Topics that nobody subscribed to are ignored, and so are subscriptions to topics without a count.
     fn assign(&self, members: &[MemberSubscription], partitions: &PartitionCounts) -> GroupAssignment;
+}
+
+/// What a member was assigned, whether or not it still has it.
+#[derive(Debug, Clone, Copy)]
+pub struct LastAssignment<'a> {
+    /// The group's generation then.
+    pub generation: i32,
+    /// All of its partitions, in order.
+    pub partitions: &'a [TopicPartition],
 }
 
 /// What members do with their partitions while they join (KIP-429).

@@ -154,8 +154,41 @@ fn the_generation_is_found_in_the_user_data_of_old_versions() {
     let members = [with_user_data("c0", b"\0\0\0\x02"), with_user_data("c1", b"\0\0\0\0\0\0\0\x03")];
     let assigned = CooperativeSticky.assign(&members, &counts(&[("a", 4)]));
     assert_eq!(show(&assigned), "c0:  | c1: a0 a1", "the newer claim is the valid one");
-    assert_eq!(CooperativeSticky.user_data(Some(2)).unwrap(), &b"\0\0\0\x02"[..]);
+    let last = LastAssignment { generation: 2, partitions: &[] };
+    assert_eq!(CooperativeSticky.user_data(Some(last)).unwrap(), &b"\0\0\0\x02"[..]);
     assert_eq!(CooperativeSticky.user_data(None).unwrap(), &b"\xff\xff\xff\xff"[..]);
+}
+
+/// As an eager member says it: in its user data alone.
+fn having(mut member: MemberSubscription, generation: i32, had: &str) -> MemberSubscription {
+    let partitions = parse(had);
+    member.subscription.user_data = Sticky.user_data(Some(LastAssignment { generation, partitions: &partitions }));
+    member
+}
+
+#[test]
+fn sticky_gives_back_what_members_had_and_takes_no_more_than_evenness_needs() {
+    let partitions = counts(&[("a", 6)]);
+    let members = [having(member("c0", &["a"]), 5, "a0 a3 a4"), having(member("c1", &["a"]), 5, "a1 a2 a5")];
+    assert_eq!(show(&Sticky.assign(&members, &partitions)), "c0: a0 a3 a4 | c1: a1 a2 a5");
+    let members = [members[0].clone(), members[1].clone(), member("c2", &["a"])];
+    let assigned = Sticky.assign(&members, &partitions);
+    assert!(assigned.values().all(|partitions| partitions.len() == 2), "{}", show(&assigned));
+    assert!(assigned["c0"].iter().all(|partition| parse("a0 a3 a4").contains(partition)));
+    assert!(assigned["c1"].iter().all(|partition| parse("a1 a2 a5").contains(partition)));
+}
+
+#[test]
+fn sticky_believes_the_newest_claim_and_nothing_that_cannot_be_read() {
+    let partitions = counts(&[("a", 2)]);
+    let members = [having(member("c0", &["a"]), 3, "a0 a1"), having(member("c1", &["a"]), 4, "a1")];
+    assert_eq!(show(&Sticky.assign(&members, &partitions)), "c0: a0 | c1: a1");
+    let mut liar = member("c0", &["a"]);
+    liar.subscription.user_data = Some(Bytes::from_static(b"\x7f\xff\xff\xff"));
+    // What it says to own in the subscription is of another protocol.
+    liar.subscription.owned_partitions = Some(parse("a1"));
+    let members = [liar, having(member("c1", &["a"]), 4, "a0")];
+    assert_eq!(show(&Sticky.assign(&members, &partitions)), "c0: a1 | c1: a0");
 }
 
 fn cooperative_sticky_loads(members: &[MemberSubscription], partitions: &PartitionCounts) -> Vec<usize> {
@@ -219,7 +252,7 @@ proptest! {
     fn every_partition_with_a_subscriber_has_one_owner_that_wants_it(
         (members, partitions) in groups(8, 6, 12),
     ) {
-        for assignor in [&Range as &dyn Assignor, &RoundRobin] {
+        for assignor in [&Range as &dyn Assignor, &RoundRobin, &Sticky] {
             let assigned = assignor.assign(&members, &partitions);
             prop_assert_eq!(assigned.len(), members.len());
             check_whole(&members, &partitions, &assigned)?;

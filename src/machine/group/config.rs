@@ -6,7 +6,7 @@ use std::time::Duration;
 use kafka_protocol::protocol::StrBytes;
 
 use super::GROUP_BACKOFF;
-use crate::machine::assignor::{Assignor, CooperativeSticky, Range, RoundRobin};
+use crate::machine::assignor::{Assignor, CooperativeSticky, Range, RoundRobin, Sticky};
 use crate::retry::ExponentialFullJitter;
 
 /// Settings of a [`Group`](super::Group) or a [`ConsumerGroup`](super::ConsumerGroup). Offers and heartbeats are the
@@ -39,7 +39,10 @@ impl GroupConfig {
     pub(crate) fn new(group: impl Into<String>) -> Self {
         Self {
             group: group.into(),
-            offers: vec![vec![Arc::new(CooperativeSticky)], vec![Arc::new(Range), Arc::new(RoundRobin)]],
+            offers: vec![
+                vec![Arc::new(CooperativeSticky)],
+                vec![Arc::new(Range), Arc::new(RoundRobin), Arc::new(Sticky)],
+            ],
             session_timeout: Duration::from_secs(45),
             heartbeat_interval: Duration::from_secs(3),
             revocation_timeout: Duration::from_secs(300),

@@ -1,6 +1,7 @@
 //! What a leader knows of its group, and the assignment that it makes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use kafka_protocol::messages::JoinGroupResponse;
@@ -8,7 +9,7 @@ use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::protocol::StrBytes;
 
 use super::GroupFault;
-use crate::machine::assignor::{Assignor, MemberSubscription};
+use crate::machine::assignor::{Assignor, GroupAssignment, MemberSubscription};
 use crate::protocol::subscription::{Assignment, Subscription};
 use crate::record::Topic;
 
@@ -49,11 +50,20 @@ impl Plan {
 
     /// Each member's partitions, as SyncGroup carries them.
     pub(super) fn assign(&self, counts: &BTreeMap<Topic, i32>) -> Result<Vec<SyncGroupRequestAssignment>, String> {
-        let assigned = self.assignor.assign(&self.members, counts);
+        let assignor = &*self.assignor;
+        let assigned = guarded(assignor, "assigning", || assignor.assign(&self.members, counts))?;
+        self.check(&assigned)?;
         assigned
             .into_iter()
             .map(|(member_id, partitions)| {
-                let assignment = Assignment { partitions, user_data: None };
+                let member = self.members.iter().find(|member| member.member_id == member_id);
+                let user_data = match member {
+                    Some(member) => {
+                        guarded(assignor, "its assignment data", || assignor.assignment_data(member, &partitions))?
+                    }
+                    None => None,
+                };
+                let assignment = Assignment { partitions, user_data };
                 // Version 0, which every client reads; all versions look the same.
                 let assignment = assignment.encode(0).map_err(|error| error.to_string())?;
                 Ok(SyncGroupRequestAssignment::default()
@@ -62,4 +72,19 @@ impl Plan {
             })
             .collect()
     }
+
+    /// Two members that read one partition would commit against each other.
+    fn check(&self, assigned: &GroupAssignment) -> Result<(), String> {
+        let mut owners = BTreeSet::new();
+        match assigned.values().flatten().find(|partition| !owners.insert(*partition)) {
+            Some(twice) => Err(format!("assignor {} gave {twice} twice", self.assignor.name())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs an assignor's code, which may be the caller's: a panic in it is an error.
+pub(super) fn guarded<T>(assignor: &dyn Assignor, doing: &str, code: impl FnOnce() -> T) -> Result<T, String> {
+    // What it left half done is its own; of the machine it sees shared references alone.
+    catch_unwind(AssertUnwindSafe(code)).map_err(|_| format!("assignor {} panicked in {doing}", assignor.name()))
 }

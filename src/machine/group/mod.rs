@@ -40,8 +40,9 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 
-use crate::machine::assignor::{Assignor, Rebalance};
+use crate::machine::assignor::{Assignor, LastAssignment, Rebalance};
 use crate::protocol::error_code::ErrorCode;
+use crate::protocol::subscription::Assignment;
 use crate::record::{NodeId, Topic, TopicPartition};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
@@ -52,7 +53,7 @@ pub(crate) use config::GroupConfig;
 pub(crate) use consumer::ConsumerGroup;
 pub(crate) use event::{EndReason, GroupEvent, GroupFault, LossCause, RejoinCause};
 
-use leader::Plan;
+use leader::{Plan, guarded};
 
 /// A member of a classic group.
 #[derive(Debug)]
@@ -70,6 +71,8 @@ pub(crate) struct Group {
     protocol: Option<Arc<dyn Assignor>>,
     /// What this member may work on, partitions under revocation included.
     owned: BTreeSet<TopicPartition>,
+    /// What it was assigned last, and in which generation.
+    last: Option<(i32, Vec<TopicPartition>)>,
     state: State,
     coordinator: Coordinator,
     heartbeat: Heartbeat,
@@ -195,6 +198,7 @@ impl Group {
             refused_offers: 0,
             protocol: None,
             owned: BTreeSet::new(),
+            last: None,
             state: State::Unjoined { not_before: now },
             coordinator: Coordinator::Unknown { not_before: now, asked: None },
             heartbeat: Heartbeat { due: now, in_flight: None, heard: now },
@@ -537,7 +541,7 @@ impl Group {
                 let join = match self.join_request(cause) {
                     Ok(join) => join,
                     Err(error) => {
-                        self.end(EndReason::Failed { what: error.to_string() });
+                        self.end(EndReason::Failed { what: error });
                         return None;
                     }
                 };
@@ -643,8 +647,18 @@ impl Group {
         self.heartbeat.due = now + self.config.heartbeat_interval;
         let assigned = request::decode_assignment(&response.assignment).unwrap_or_else(|what| {
             self.events.push_back(GroupEvent::Fault(GroupFault::MalformedAssignment { what }));
-            BTreeSet::new()
+            Assignment::default()
         });
+        let Assignment { partitions: assigned, user_data } = assigned;
+        self.last = Some((self.generation, assigned.clone()));
+        if let Some(protocol) = self.protocol.clone() {
+            let last = self.last_assignment().expect("it was just set");
+            if let Err(what) =
+                guarded(&*protocol, "hearing its assignment", || protocol.assigned(last, user_data.as_ref()))
+            {
+                return self.end(EndReason::Failed { what });
+            }
+        }
         let (assigned, foreign): (BTreeSet<_>, BTreeSet<_>) =
             assigned.into_iter().partition(|partition| self.topics.contains(&partition.topic));
         // A subscription that was given up while the group assigned is no fault of the leader's.
@@ -664,6 +678,11 @@ impl Group {
         if !self.told_topics {
             self.join_again(now, RejoinCause::Subscribed);
         }
+    }
+
+    fn last_assignment(&self) -> Option<LastAssignment<'_>> {
+        let (generation, partitions) = self.last.as_ref()?;
+        Some(LastAssignment { generation: *generation, partitions })
     }
 
     fn join_again(&mut self, now: Instant, cause: RejoinCause) {

@@ -9,14 +9,14 @@ use kafka_protocol::messages::sync_group_request::SyncGroupRequestAssignment;
 use kafka_protocol::messages::{GroupId, HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest};
 use kafka_protocol::protocol::StrBytes;
 
+use super::leader::guarded;
 use super::{Group, NO_GENERATION, RejoinCause};
-use crate::protocol::subscription::{Assignment, MembershipError, Subscription};
-use crate::record::TopicPartition;
+use crate::protocol::subscription::{Assignment, Subscription};
 
 impl Group {
     /// # Errors
-    /// When the subscription cannot be written.
-    pub(super) fn join_request(&self, cause: Option<RejoinCause>) -> Result<JoinGroupRequest, MembershipError> {
+    /// When the subscription cannot be written, or an assignor panics.
+    pub(super) fn join_request(&self, cause: Option<RejoinCause>) -> Result<JoinGroupRequest, String> {
         let generation = Some(self.generation).filter(|generation| *generation != NO_GENERATION);
         let (version, owned) = match &self.config {
             config if config.plain_subscription => (PLAIN_VERSION, BTreeSet::new()),
@@ -27,7 +27,7 @@ impl Group {
         for assignor in &self.config.offers[self.offer] {
             let subscription = Subscription {
                 topics: self.topics.iter().cloned().collect(),
-                user_data: assignor.user_data(generation),
+                user_data: guarded(&**assignor, "its user data", || assignor.user_data(self.last_assignment()))?,
                 owned_partitions: Some(owned.iter().cloned().collect()),
                 generation,
                 rack: self.config.rack.as_ref().map(ToString::to_string),
@@ -35,7 +35,7 @@ impl Group {
             protocols.push(
                 JoinGroupRequestProtocol::default()
                     .with_name(StrBytes::from_string(assignor.name().to_owned()))
-                    .with_metadata(subscription.encode(version)?),
+                    .with_metadata(subscription.encode(version).map_err(|error| error.to_string())?),
             );
         }
         Ok(JoinGroupRequest::default()
@@ -83,11 +83,14 @@ impl Group {
     }
 }
 
-/// The partitions in a member's assignment, which may be empty bytes: so brokers answer a member that the leader left
+/// A member's assignment, which may be empty bytes: so brokers answer a member that the leader left
 /// out.
-pub(super) fn decode_assignment(bytes: &Bytes) -> Result<BTreeSet<TopicPartition>, String> {
-    let assignment = Assignment::decode(bytes).map_err(|error| error.to_string())?;
-    Ok(assignment.partitions.into_iter().filter(|partition| partition.partition >= 0).collect())
+pub(super) fn decode_assignment(bytes: &Bytes) -> Result<Assignment, String> {
+    let mut assignment = Assignment::decode(bytes).map_err(|error| error.to_string())?;
+    assignment.partitions.retain(|partition| partition.partition >= 0);
+    assignment.partitions.sort_unstable();
+    assignment.partitions.dedup();
+    Ok(assignment)
 }
 
 fn millis(time: std::time::Duration) -> i32 {

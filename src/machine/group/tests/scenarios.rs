@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::super::*;
 use super::coordinator::Phase;
 use super::world::World;
-use crate::machine::assignor::{Range, RoundRobin};
+use crate::machine::assignor::{GroupAssignment, MemberSubscription, PartitionCounts, Range, RoundRobin, Sticky};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -326,6 +327,103 @@ fn a_subscription_that_changes_during_a_join_is_joined_with_after_it() {
     }
 }
 
+#[test]
+fn eager_sticky_members_get_back_what_they_had() {
+    let sticky = || GroupConfig { offers: vec![vec![Arc::new(Sticky)]], ..World::config() };
+    let mut world = World::new(6);
+    for _ in 0..2 {
+        world.join_with(sticky(), &["orders"]);
+        world.settle();
+    }
+    let had: Vec<BTreeSet<_>> = world.nodes.iter().map(|node| node.owns.keys().cloned().collect()).collect();
+    world.join_with(sticky(), &["orders"]);
+    world.run(SECOND);
+    world.settle();
+    assert_eq!(world.shares(), [2, 2, 2]);
+    for (node, had) in world.nodes.iter().zip(&had) {
+        assert!(node.owns.keys().all(|partition| had.contains(partition)));
+    }
+}
+
+/// An assignor of the caller's own, which tells its members how many partitions there are.
+#[derive(Debug, Default)]
+struct Own {
+    panics_in: &'static str,
+    gives_twice: bool,
+    heard: std::sync::Mutex<Vec<Bytes>>,
+}
+
+impl Assignor for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+
+    fn user_data(&self, last: Option<LastAssignment<'_>>) -> Option<Bytes> {
+        assert_ne!(self.panics_in, "user_data");
+        last.map(|last| Bytes::from(last.partitions.len().to_string()))
+    }
+
+    fn assign(&self, members: &[MemberSubscription], partitions: &PartitionCounts) -> GroupAssignment {
+        assert_ne!(self.panics_in, "assign");
+        let mut assignment = RoundRobin.assign(members, partitions);
+        if self.gives_twice {
+            let all = assignment.values().flatten().cloned().collect::<Vec<_>>();
+            assignment.values_mut().for_each(|partitions| partitions.clone_from(&all));
+        }
+        assignment
+    }
+
+    fn assignment_data(&self, member: &MemberSubscription, partitions: &[TopicPartition]) -> Option<Bytes> {
+        let before = member.subscription.user_data.as_deref().unwrap_or(b"none");
+        Some(Bytes::from(format!("{} after {}", partitions.len(), String::from_utf8_lossy(before))))
+    }
+
+    fn assigned(&self, _: LastAssignment<'_>, data: Option<&Bytes>) {
+        assert_ne!(self.panics_in, "assigned");
+        self.heard.lock().unwrap().extend(data.cloned());
+    }
+}
+
+#[test]
+fn an_assignor_of_the_callers_own_deals_out_and_talks_to_itself() {
+    let own = Arc::new(Own::default());
+    let config = || GroupConfig { offers: vec![vec![own.clone()]], ..World::config() };
+    let mut world = World::new(4);
+    for _ in 0..2 {
+        world.join_with(config(), &["orders"]);
+        world.run(SECOND);
+        world.settle();
+    }
+    assert_eq!(world.shares(), [2, 2]);
+    let mut heard: Vec<_> =
+        own.heard.lock().unwrap().iter().map(|data| String::from_utf8(data.to_vec()).unwrap()).collect();
+    heard.sort();
+    assert_eq!(heard, ["2 after 4", "2 after none", "4 after none"]);
+}
+
+#[test]
+fn an_assignor_that_panics_or_gives_a_partition_twice_ends_the_membership_and_says_so() {
+    for (panics_in, gives_twice, says) in [
+        ("assign", false, "panicked in assigning"),
+        ("user_data", false, "panicked in its user data"),
+        ("assigned", false, "panicked in hearing its assignment"),
+        ("", true, "twice"),
+    ] {
+        let own = Arc::new(Own { panics_in, gives_twice, ..Own::default() });
+        let mut world = World::new(2);
+        for _ in 0..2 {
+            world.join_with(GroupConfig { offers: vec![vec![own.clone()]], ..World::config() }, &["orders"]);
+        }
+        world.run(SECOND);
+        let ended = world.nodes.iter().flat_map(|node| &node.told).filter_map(|event| match event {
+            GroupEvent::Ended { reason: EndReason::Failed { what } } => Some(what.as_str()),
+            _ => None,
+        });
+        let ended: Vec<_> = ended.collect();
+        assert!(!ended.is_empty() && ended.iter().all(|what| what.contains(says)), "{panics_in}: {ended:?}");
+    }
+}
+
 /// Node has a member for each level of a ladder, so subscriptions differ within a group.
 #[test]
 fn members_with_different_topics_get_their_own_alone() {
@@ -399,7 +497,7 @@ fn foreign_partitions_are_reported_and_left_alone() {
     let mut group = Group::new(now, World::config(), [Topic::from("orders")], 1);
     let (id, _) = joined(&mut group, now, "somebody else");
     let partitions = vec![TopicPartition::new("orders", 1), TopicPartition::new("payments", 0)];
-    let assignment = crate::protocol::subscription::Assignment { partitions, user_data: None }.encode(0).unwrap();
+    let assignment = Assignment { partitions, user_data: None }.encode(0).unwrap();
     group.handle_sync(now, id, SyncGroupResponse::default().with_assignment(assignment));
     let events: Vec<_> = std::iter::from_fn(|| group.poll_event()).collect();
     let foreign = GroupFault::ForeignPartitions { partitions: vec![TopicPartition::new("payments", 0)] };
@@ -413,7 +511,7 @@ fn an_empty_or_malformed_assignment_is_an_assignment_of_nothing() {
         let now = Instant::now();
         let mut group = Group::new(now, World::config(), [Topic::from("orders")], 1);
         let (id, _) = joined(&mut group, now, "somebody else");
-        group.handle_sync(now, id, SyncGroupResponse::default().with_assignment(bytes::Bytes::from_static(bytes)));
+        group.handle_sync(now, id, SyncGroupResponse::default().with_assignment(Bytes::from_static(bytes)));
         let events: Vec<_> = std::iter::from_fn(|| group.poll_event()).collect();
         assert_eq!(events.len(), faults + 1);
         assert_eq!(events.last(), Some(&GroupEvent::Assigned { generation: 4, added: vec![] }));
@@ -430,16 +528,15 @@ fn a_leader_reads_subscriptions_that_end_early_and_serves_the_union_of_topics() 
     let mut group = Group::new(now, eager(), [Topic::from("orders")], 1);
     join(&mut group, now);
     let id = transmit(&mut group, now).id;
-    let early = bytes::Bytes::from_static(b"\x00\x01\x00\x00\x00\x01\x00\x05retry\xff\xff\xff\xff");
-    let mut ours = bytes::Bytes::from_static(b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff");
-    let members =
-        [("me", &mut ours), ("node", &mut early.clone()), ("broken", &mut bytes::Bytes::from_static(b"\xff"))].map(
-            |(id, metadata)| {
-                JoinGroupResponseMember::default()
-                    .with_member_id(StrBytes::from_static_str(id))
-                    .with_metadata(std::mem::take(metadata))
-            },
-        );
+    let early = Bytes::from_static(b"\x00\x01\x00\x00\x00\x01\x00\x05retry\xff\xff\xff\xff");
+    let mut ours = Bytes::from_static(b"\x00\x00\x00\x00\x00\x01\x00\x06orders\xff\xff\xff\xff");
+    let members = [("me", &mut ours), ("node", &mut early.clone()), ("broken", &mut Bytes::from_static(b"\xff"))].map(
+        |(id, metadata)| {
+            JoinGroupResponseMember::default()
+                .with_member_id(StrBytes::from_static_str(id))
+                .with_metadata(std::mem::take(metadata))
+        },
+    );
     let response = join_response("me").with_protocol_name(Some(StrBytes::from_static_str("roundrobin")));
     group.handle_join(now, id, response.with_members(members.to_vec()));
     let events: Vec<_> = std::iter::from_fn(|| group.poll_event()).collect();
@@ -452,7 +549,7 @@ fn a_leader_reads_subscriptions_that_end_early_and_serves_the_union_of_topics() 
     let mut given: Vec<_> = sync
         .assignments
         .iter()
-        .map(|a| (a.member_id.to_string(), request::decode_assignment(&a.assignment).unwrap().len()))
+        .map(|a| (a.member_id.to_string(), request::decode_assignment(&a.assignment).unwrap().partitions.len()))
         .collect();
     given.sort();
     assert_eq!(given, [("broken".into(), 0), ("me".into(), 1), ("node".into(), 2)]);
@@ -478,7 +575,7 @@ fn rejoining(config: GroupConfig, now: Instant) -> (Group, RequestId) {
     let mut group = Group::new(now, config, [Topic::from("orders")], 1);
     let (sync, _) = joined(&mut group, now, "somebody else");
     let partitions = vec![TopicPartition::new("orders", 0)];
-    let assignment = crate::protocol::subscription::Assignment { partitions, user_data: None }.encode(0).unwrap();
+    let assignment = Assignment { partitions, user_data: None }.encode(0).unwrap();
     group.handle_sync(now, sync, SyncGroupResponse::default().with_assignment(assignment));
     let heartbeat = transmit(&mut group, now + 3 * SECOND).id;
     let rebalance = HeartbeatResponse::default().with_error_code(ErrorCode::REBALANCE_IN_PROGRESS.0);
