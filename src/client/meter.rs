@@ -109,7 +109,7 @@ impl Times {
 
     /// The longest in milliseconds, where there are any.
     pub(crate) fn max_ms(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.max.as_secs_f64() * 1_000.0)
+        (self.count > 0).then_some(self.max.as_secs_f64() * 1_000.0)
     }
 
     fn add(&mut self, time: Duration) {
