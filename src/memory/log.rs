@@ -6,7 +6,7 @@ mod replica;
 use std::collections::VecDeque;
 
 use crate::memory::epochs::EpochCache;
-use crate::memory::producer_state::{BatchNumbers, ProducerStates};
+use crate::memory::producer_state::{BatchNumbers, Known, ProducerStates};
 use crate::memory::topic::TopicConfig;
 use crate::memory::transactions::Transactions;
 use crate::protocol::batch::{ControlKind, EncodedBatch, ReadOptions};
@@ -40,7 +40,8 @@ pub(crate) struct StoredBatch {
 pub struct Appended {
     /// The offset of its first record.
     pub base_offset: Offset,
-    /// The time its records got, where the topic keeps append times.
+    /// The time its records got, where the topic keeps append times. For a duplicate the latest time of the batch that is
+    /// there, whatever the topic keeps, as Kafka answers.
     pub log_append_time: Option<Timestamp>,
     /// Whether the log had it already: an idempotent producer's resend.
     pub duplicate: bool,
@@ -90,12 +91,17 @@ impl PartitionLog {
         order: u64,
     ) -> Result<Appended, ErrorCode> {
         validate(&batch, config)?;
+        validate_times(&batch, config, now)?;
         let numbers = BatchNumbers::of(batch.header());
         let log_append_time = config.log_append_time.then_some(now);
         if let Some(numbers) = &numbers
-            && let Some(offset) = self.producers.check(numbers)?
+            && let Some(Known { offset, timestamp }) = self.producers.check(numbers)?
         {
-            return Ok(Appended { base_offset: Offset(offset), log_append_time: None, duplicate: true });
+            return Ok(Appended { base_offset: Offset(offset), log_append_time: Some(timestamp), duplicate: true });
+        }
+        let outside = |numbers: &BatchNumbers| self.transactions.is_open(numbers.producer_id);
+        if !batch.header().is_transactional && numbers.as_ref().is_some_and(outside) {
+            return Err(ErrorCode::INVALID_TXN_STATE);
         }
         let mut batch = batch
             .with_base_offset(Offset(self.end))
@@ -131,7 +137,8 @@ impl PartitionLog {
             return;
         }
         if let Some(numbers) = BatchNumbers::of(header) {
-            self.producers.appended(numbers, header.base_offset.0, now);
+            let known = Known { offset: header.base_offset.0, timestamp: header.max_timestamp };
+            self.producers.appended(numbers, known, now);
         }
         if header.is_transactional {
             self.transactions.continued(producer.id, header.base_offset);
@@ -231,6 +238,20 @@ fn validate(batch: &EncodedBatch, config: &TopicConfig) -> Result<(), ErrorCode>
         }
     }
     Ok(())
+}
+
+/// Whether the records' times are within what the topic lets producers say (KIP-937); those that the broker sets are.
+fn validate_times(batch: &EncodedBatch, config: &TopicConfig, now: Timestamp) -> Result<(), ErrorCode> {
+    let (before, after) = (config.timestamp_before_max_ms, config.timestamp_after_max_ms);
+    let latest = now.0.saturating_add(after);
+    if config.log_append_time || before == i64::MAX && batch.header().max_timestamp.0 <= latest {
+        return Ok(());
+    }
+    let view = batch.open(&ReadOptions::default()).map_err(|_| ErrorCode::CORRUPT_MESSAGE)?;
+    // A record without a time says -1.
+    let within = |time: Timestamp| time.0 < 0 || (now.0.saturating_sub(before)..=latest).contains(&time.0);
+    let mut times = view.records().filter_map(Result::ok).map(|record| record.timestamp);
+    if times.all(within) { Ok(()) } else { Err(ErrorCode::INVALID_TIMESTAMP) }
 }
 
 #[cfg(test)]

@@ -54,16 +54,25 @@ pub(super) struct ProducerStates(HashMap<i64, ProducerState>);
 struct ProducerState {
     epoch: i16,
     /// The newest batches, oldest first.
-    batches: VecDeque<(BatchNumbers, i64)>,
+    batches: VecDeque<(BatchNumbers, Known)>,
     last_append: Timestamp,
 }
 
+/// A batch that is in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Of its first record.
+    pub(super) offset: i64,
+    /// The latest of its records.
+    pub(super) timestamp: Timestamp,
+}
+
 impl ProducerStates {
-    /// Whether a batch may be appended: `Ok(Some(offset))` if it is there already, from this offset on.
+    /// Whether a batch may be appended: `Ok(Some(known))` if it is there already.
     ///
     /// # Errors
     /// `INVALID_PRODUCER_EPOCH` for a fenced producer, `OUT_OF_ORDER_SEQUENCE_NUMBER` for a gap.
-    pub(super) fn check(&self, batch: &BatchNumbers) -> Result<Option<i64>, ErrorCode> {
+    pub(super) fn check(&self, batch: &BatchNumbers) -> Result<Option<Known>, ErrorCode> {
         let Some(state) = self.0.get(&batch.producer_id) else {
             // Kafka lets a producer it does not know begin anywhere: its state may have expired.
             return Ok(None);
@@ -74,8 +83,8 @@ impl ProducerStates {
         if batch.producer_epoch > state.epoch {
             return if batch.first_sequence == 0 { Ok(None) } else { Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) };
         }
-        if let Some((_, offset)) = state.batches.iter().find(|(known, _)| known == batch) {
-            return Ok(Some(*offset));
+        if let Some((_, known)) = state.batches.iter().find(|(numbers, _)| numbers == batch) {
+            return Ok(Some(*known));
         }
         // After a marker the epoch is known and no batch is: numbers begin at 0.
         let next = match state.batches.back() {
@@ -100,13 +109,19 @@ impl ProducerStates {
         self.enter(producer_id, epoch, now);
     }
 
-    /// Remembers a batch that was appended at `offset`.
-    pub(super) fn appended(&mut self, batch: BatchNumbers, offset: i64, now: Timestamp) {
+    /// Whether a producer has written nothing here, or nothing since its last marker.
+    #[cfg(feature = "testing")]
+    pub(super) fn has_no_batch(&self, producer_id: i64) -> bool {
+        self.0.get(&producer_id).is_none_or(|state| state.batches.is_empty())
+    }
+
+    /// Remembers a batch that was appended.
+    pub(super) fn appended(&mut self, batch: BatchNumbers, known: Known, now: Timestamp) {
         let state = self.enter(batch.producer_id, batch.producer_epoch, now);
         if state.batches.len() == BATCHES_KEPT {
             state.batches.pop_front();
         }
-        state.batches.push_back((batch, offset));
+        state.batches.push_back((batch, known));
     }
 
     fn enter(&mut self, producer_id: i64, epoch: i16, now: Timestamp) -> &mut ProducerState {
@@ -160,6 +175,10 @@ const MAX_PRODUCERS: usize = 10_000;
 mod tests {
     use super::*;
 
+    fn at(offset: i64) -> Known {
+        Known { offset, timestamp: Timestamp(offset) }
+    }
+
     fn batch(epoch: i16, sequence: i32, records: i32) -> BatchNumbers {
         BatchNumbers::new(7, epoch, sequence, records).expect("an idempotent producer")
     }
@@ -170,10 +189,10 @@ mod tests {
         for i in 0..6 {
             let next = batch(0, i * 10, 10);
             assert_eq!(states.check(&next), Ok(None));
-            states.appended(next, i64::from(i) * 10, Timestamp(0));
+            states.appended(next, at(i64::from(i) * 10), Timestamp(0));
         }
         for i in 1..6 {
-            assert_eq!(states.check(&batch(0, i * 10, 10)), Ok(Some(i64::from(i) * 10)));
+            assert_eq!(states.check(&batch(0, i * 10, 10)), Ok(Some(at(i64::from(i) * 10))));
         }
         assert_eq!(states.check(&batch(0, 0, 10)), Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
         assert_eq!(states.check(&batch(0, 70, 1)), Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
@@ -187,10 +206,10 @@ mod tests {
     #[test]
     fn a_new_epoch_begins_at_zero_and_fences_the_old_one() {
         let mut states = ProducerStates::default();
-        states.appended(batch(3, 0, 5), 0, Timestamp(0));
+        states.appended(batch(3, 0, 5), at(0), Timestamp(0));
         assert_eq!(states.check(&batch(4, 5, 1)), Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER));
         assert_eq!(states.check(&batch(4, 0, 1)), Ok(None));
-        states.appended(batch(4, 0, 1), 5, Timestamp(0));
+        states.appended(batch(4, 0, 1), at(5), Timestamp(0));
         assert_eq!(states.check(&batch(3, 5, 1)), Err(ErrorCode::INVALID_PRODUCER_EPOCH));
     }
 
@@ -199,7 +218,7 @@ mod tests {
         let mut states = ProducerStates::default();
         let last = batch(0, i32::MAX - 1, 2);
         assert_eq!(last.last_sequence, i32::MAX);
-        states.appended(last, 0, Timestamp(0));
+        states.appended(last, at(0), Timestamp(0));
         assert_eq!(states.check(&batch(0, 0, 1)), Ok(None));
         assert_eq!(batch(0, i32::MAX, 3).last_sequence, 1);
     }
@@ -209,7 +228,7 @@ mod tests {
         let mut states = ProducerStates::default();
         for id in 0..=MAX_PRODUCERS as i64 {
             let numbers = BatchNumbers::new(id, 0, 0, 1).expect("idempotent");
-            states.appended(numbers, id, Timestamp(id));
+            states.appended(numbers, at(id), Timestamp(id));
         }
         assert_eq!(states.0.len(), MAX_PRODUCERS);
         assert!(!states.0.contains_key(&0), "the one silent for longest goes");

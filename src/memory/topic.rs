@@ -43,6 +43,10 @@ pub struct TopicConfig {
     pub max_message_bytes: i32,
     /// `message.timestamp.type`: whether records get the broker's time.
     pub log_append_time: bool,
+    /// `message.timestamp.after.max.ms`: how far ahead of the broker's clock a record's time may be.
+    pub timestamp_after_max_ms: i64,
+    /// `message.timestamp.before.max.ms`: how far behind the broker's clock a record's time may be.
+    pub timestamp_before_max_ms: i64,
     /// `cleanup.policy` holds `compact`: records need a key. The cleaner itself never runs.
     pub compacted: bool,
     /// `cleanup.policy` holds `delete`: retention applies.
@@ -59,6 +63,9 @@ impl Default for TopicConfig {
             // One record batch of 1 MiB and its header (`LogConfig.DEFAULT_MAX_MESSAGE_BYTES`).
             max_message_bytes: 1_048_588,
             log_append_time: false,
+            // `LogConfig.DEFAULT_MESSAGE_TIMESTAMP_AFTER_MAX_MS` (KIP-1030).
+            timestamp_after_max_ms: 3_600_000,
+            timestamp_before_max_ms: i64::MAX,
             compacted: false,
             deleted: true,
             given: BTreeMap::new(),
@@ -88,6 +95,8 @@ impl TopicConfig {
                         _ => return Err(ErrorCode::INVALID_CONFIG),
                     };
                 }
+                "message.timestamp.after.max.ms" => config.timestamp_after_max_ms = at_least(value, 0)?,
+                "message.timestamp.before.max.ms" => config.timestamp_before_max_ms = at_least(value, 0)?,
                 "cleanup.policy" => (config.compacted, config.deleted) = cleanup_policy(value)?,
                 other if KEPT_ONLY.contains(&other) => {}
                 _ => return Err(ErrorCode::INVALID_CONFIG),
@@ -110,6 +119,8 @@ impl TopicConfig {
             ("retention.bytes".to_owned(), self.retention_bytes.to_string()),
             ("max.message.bytes".to_owned(), self.max_message_bytes.to_string()),
             ("message.timestamp.type".to_owned(), time.to_owned()),
+            ("message.timestamp.after.max.ms".to_owned(), self.timestamp_after_max_ms.to_string()),
+            ("message.timestamp.before.max.ms".to_owned(), self.timestamp_before_max_ms.to_string()),
             ("cleanup.policy".to_owned(), policy.to_owned()),
         ]);
         for (name, value) in &self.given {
@@ -157,8 +168,6 @@ const KEPT_ONLY: &[&str] = &[
     "local.retention.bytes",
     "local.retention.ms",
     "max.compaction.lag.ms",
-    "message.timestamp.after.max.ms",
-    "message.timestamp.before.max.ms",
     "min.cleanable.dirty.ratio",
     "min.compaction.lag.ms",
     "min.insync.replicas",

@@ -39,6 +39,11 @@ impl Transactions {
         }
     }
 
+    /// Whether this producer's transaction has records here that are undecided.
+    pub(super) fn is_open(&self, producer_id: i64) -> bool {
+        self.open.contains_key(&producer_id)
+    }
+
     /// The first offset that is undecided, at most `end`.
     pub(super) fn last_stable(&self, end: Offset) -> Offset {
         self.open.values().min().map_or(end, |first| end.min(*first))

@@ -25,6 +25,11 @@ impl PartitionLog {
         self.epochs.latest()
     }
 
+    /// Whether a producer has written nothing here, or nothing since its last marker.
+    pub(crate) fn has_no_batch_of(&self, producer_id: i64) -> bool {
+        self.producers.has_no_batch(producer_id)
+    }
+
     /// Appends what a coordinator decided of a producer's transaction.
     pub(crate) fn append_marker(
         &mut self,
