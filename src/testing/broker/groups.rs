@@ -283,15 +283,21 @@ impl Core {
     /// Checks that this node coordinates the group.
     ///
     /// # Errors
-    /// `INVALID_GROUP_ID` for one without a name, `NOT_COORDINATOR`.
+    /// `NOT_COORDINATOR`.
     pub(super) fn check_coordinator(&self, call: &Call, group: &str) -> Result<(), ErrorCode> {
-        if group.is_empty() {
-            return Err(ErrorCode::INVALID_GROUP_ID);
-        }
         match self.coordinator_of(group) {
             Some(node) if node == call.node => Ok(()),
             _ => Err(ErrorCode::NOT_COORDINATOR),
         }
+    }
+
+    /// Checks that this node coordinates a group that members may be in. The one without a name holds offsets alone, of
+    /// clients from before there were groups.
+    ///
+    /// # Errors
+    /// `INVALID_GROUP_ID` for that one, `NOT_COORDINATOR`.
+    pub(super) fn check_named_group(&self, call: &Call, group: &str) -> Result<(), ErrorCode> {
+        if group.is_empty() { Err(ErrorCode::INVALID_GROUP_ID) } else { self.check_coordinator(call, group) }
     }
 
     /// A group that this node coordinates.
@@ -308,6 +314,7 @@ impl Core {
     /// # Errors
     /// As [`group`](Self::group), but `UNKNOWN_MEMBER_ID` where there is none: what a member hears.
     pub(super) fn classic_group(&mut self, call: &Call, group: &str) -> Result<&mut ClassicGroup, ErrorCode> {
+        self.check_named_group(call, group)?;
         let unknown = |code| if code == ErrorCode::GROUP_ID_NOT_FOUND { ErrorCode::UNKNOWN_MEMBER_ID } else { code };
         self.group(call, group).and_then(Group::classic).map_err(unknown)
     }

@@ -426,6 +426,11 @@ pub(super) fn before_fencing(code: ErrorCode, knows_fencing: bool) -> ErrorCode 
     if knows_fencing { code } else { as_a_leader_says(code) }
 }
 
+/// What is said of a transaction that does not hold what is written, to clients that know to abort then (KIP-890).
+pub(super) fn abortable(code: ErrorCode, knows: bool) -> ErrorCode {
+    if knows && code == ErrorCode::INVALID_TXN_STATE { ErrorCode::TRANSACTION_ABORTABLE } else { code }
+}
+
 /// The last epoch of a producer id, kept for fencing: a client gets none beyond the one before.
 const EPOCHS: i16 = i16::MAX;
 /// There is one coordinator, ever.

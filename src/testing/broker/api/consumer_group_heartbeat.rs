@@ -1,6 +1,7 @@
 //! ConsumerGroupHeartbeat: all that a member of a group of the new protocol says and hears (KIP-848).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions as Owned;
 use kafka_protocol::messages::consumer_group_heartbeat_response::{Assignment, TopicPartitions};
@@ -43,6 +44,12 @@ fn beat(core: &mut Core, call: &Call, request: ConsumerGroupHeartbeatRequest) ->
         return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "GroupId can't be empty."));
     }
     core.check_coordinator(call, &request.group_id)?;
+    if request.instance_id.as_deref() == Some("") || request.rack_id.as_deref() == Some("") {
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "InstanceId and RackId can't be empty."));
+    }
+    if request.member_epoch == LEAVES_FOR_A_WHILE && request.instance_id.is_none() {
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "InstanceId can't be null."));
+    }
     if request.subscribed_topic_regex.as_deref().is_some_and(|regex| !regex.is_empty()) {
         let why = "this broker does not look topics up by regular expressions";
         return Err(Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, why));
@@ -61,7 +68,7 @@ fn beat(core: &mut Core, call: &Call, request: ConsumerGroupHeartbeatRequest) ->
         instance_id: request.instance_id.as_ref().map(ToString::to_string),
         rack_id: request.rack_id.as_ref().map(ToString::to_string),
         client_id: call.client_name().to_owned(),
-        rebalance_timeout: (request.rebalance_timeout_ms > 0).then(|| millis(request.rebalance_timeout_ms)),
+        rebalance_timeout: (request.rebalance_timeout_ms >= 0).then(|| millis(request.rebalance_timeout_ms)),
         topics: request
             .subscribed_topic_names
             .as_ref()
@@ -91,7 +98,9 @@ fn answer(core: &Core, group: &str, beaten: Beaten) -> ConsumerGroupHeartbeatRes
         Assignment::default().with_topic_partitions(topics.collect())
     });
     let own = core.group_millis(group, "consumer.heartbeat.interval.ms");
-    let interval = own.unwrap_or(core.settings.consumer_group_heartbeat_interval).as_millis();
+    let interval = own.unwrap_or(core.settings.consumer_group_heartbeat_interval);
+    // Who leaves does not beat again.
+    let interval = if beaten.epoch < 0 { Duration::ZERO } else { interval }.as_millis();
     ConsumerGroupHeartbeatResponse::default()
         .with_member_id(Some(text(beaten.member_id)))
         .with_member_epoch(beaten.epoch)
@@ -107,5 +116,7 @@ fn refused(refusal: &Refusal) -> ConsumerGroupHeartbeatResponse {
         .with_assignment(None)
 }
 
+/// A static member that will be back.
+const LEAVES_FOR_A_WHILE: i32 = -2;
 /// KIP-1082: from version 1 on a member makes its id itself.
 const FIRST_WITH_OWN_IDS: i16 = 1;

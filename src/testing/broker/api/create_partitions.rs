@@ -18,7 +18,18 @@ impl Serve for CreatePartitionsRequest {
             let grown = ordered.and_then(|()| grow(core, &topic, self.validate_only));
             result(topic.name, grown.err())
         };
-        Step::Answer(CreatePartitionsResponse::default().with_results(self.topics.into_iter().map(one).collect()))
+        let names: Vec<TopicName> = self.topics.iter().map(|topic| topic.name.clone()).collect();
+        let (once, twice): (Vec<_>, Vec<_>) =
+            self.topics.into_iter().partition(|topic| names.iter().filter(|name| **name == topic.name).count() == 1);
+        let mut results: Vec<CreatePartitionsTopicResult> = Vec::new();
+        for topic in twice {
+            if results.iter().all(|told| told.name != topic.name) {
+                let refusal = Refusal::new(ErrorCode::INVALID_REQUEST, "Duplicate topic in request.");
+                results.push(result(topic.name, Some(refusal)));
+            }
+        }
+        results.extend(once.into_iter().map(one));
+        Step::Answer(CreatePartitionsResponse::default().with_results(results))
     }
 
     fn refuse(self, _core: &mut Core, _call: &Call, code: ErrorCode) -> CreatePartitionsResponse {
@@ -69,6 +80,7 @@ fn result(name: TopicName, refusal: Option<Refusal>) -> CreatePartitionsTopicRes
     let answer = CreatePartitionsTopicResult::default().with_name(name);
     match refusal {
         None => answer,
+        Some(Refusal { code, .. }) if code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => answer.with_error_code(code.0),
         Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(Some(text(refusal.why))),
     }
 }

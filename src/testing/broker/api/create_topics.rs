@@ -53,17 +53,25 @@ fn one(core: &mut Core, call: &Call, topic: CreatableTopic, validate_only: bool)
     let name = topic.name.clone();
     let ordered = call.failure_of(&name, -1).map_or(Ok(()), |code| Err(Refusal::from(code)));
     match ordered.and_then(|()| create(core, topic, validate_only)) {
-        Ok((id, settings, partitions, factor)) => CreatableTopicResult::default()
+        Ok(Created { id, given, settings, partitions, factor }) => CreatableTopicResult::default()
             .with_name(name)
+            .with_error_message(None)
             .with_topic_id(id)
             .with_num_partitions(partitions)
             .with_replication_factor(factor)
-            .with_configs(Some(configs(settings))),
+            .with_configs(Some(configs(settings, &given))),
         Err(refusal) => refused(name, &refusal),
     }
 }
 
-type Created = (Uuid, BTreeMap<String, String>, i32, i16);
+/// A topic as it is told to be.
+struct Created {
+    id: Uuid,
+    given: BTreeMap<String, String>,
+    settings: BTreeMap<String, String>,
+    partitions: i32,
+    factor: i16,
+}
 
 fn create(core: &mut Core, topic: CreatableTopic, validate_only: bool) -> Result<Created, Refusal> {
     let given = topic.configs.iter().map(|config| {
@@ -81,11 +89,10 @@ fn create(core: &mut Core, topic: CreatableTopic, validate_only: bool) -> Result
     })?;
     let replicas = replicas(core, &topic)?;
     let (partitions, factor) = (replicas.len() as i32, replicas.first().map_or(0, Vec::len) as i16);
-    let settings = config.settings();
+    let (settings, given) = (config.settings(), config.given.clone());
     let new = NewTopic { name: Topic::from(topic.name.as_str()), replicas, config };
     let id = core.create_topic(new, validate_only)?;
-    // A topic that was only tried has no id.
-    Ok((if validate_only { Uuid::nil() } else { id }, settings, partitions, factor))
+    Ok(Created { id, given, settings, partitions, factor })
 }
 
 fn replicas(core: &mut Core, topic: &CreatableTopic) -> Result<Vec<Vec<i32>>, Refusal> {
@@ -111,9 +118,10 @@ fn replicas(core: &mut Core, topic: &CreatableTopic) -> Result<Vec<Vec<i32>>, Re
     Ok(replicas)
 }
 
-fn configs(settings: BTreeMap<String, String>) -> Vec<CreatableTopicConfigs> {
+fn configs(settings: BTreeMap<String, String>, given: &BTreeMap<String, String>) -> Vec<CreatableTopicConfigs> {
     let config = |(name, value): (String, String)| {
-        CreatableTopicConfigs::default().with_name(text(name)).with_value(Some(text(value))).with_config_source(TOPIC)
+        let source = if given.contains_key(&name) { TOPIC } else { DEFAULT };
+        CreatableTopicConfigs::default().with_name(text(name)).with_value(Some(text(value))).with_config_source(source)
     };
     settings.into_iter().map(config).collect()
 }
@@ -125,8 +133,10 @@ fn refused(name: TopicName, refusal: &Refusal) -> CreatableTopicResult {
         .with_error_message(Some(text(&refusal.why)))
         .with_num_partitions(-1)
         .with_replication_factor(-1)
-        .with_configs(None)
+        .with_configs(Some(Vec::new()))
 }
 
 /// `ConfigSource.DYNAMIC_TOPIC_CONFIG`.
 const TOPIC: i8 = 1;
+/// `ConfigSource.DEFAULT_CONFIG`.
+const DEFAULT: i8 = 5;

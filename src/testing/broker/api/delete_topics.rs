@@ -23,7 +23,20 @@ impl Serve for DeleteTopicsRequest {
                 Err(code) => refused(asked, code),
             }
         };
-        Step::Answer(DeleteTopicsResponse::default().with_responses(asked(&self, call).into_iter().map(one).collect()))
+        let mut answers = Vec::new();
+        let mut sound = Vec::new();
+        let asked = asked(&self, call);
+        for topic in &asked {
+            let twice = asked.iter().filter(|other| *other == topic).count() > 1;
+            if !twice && topic.name.is_some() == topic.topic_id.is_nil() {
+                sound.push(topic.clone());
+            } else if !answers.iter().any(|told: &DeletableTopicResult| told.name == topic.name) {
+                // Named twice, by name and id, or not at all.
+                answers.push(refused(topic.clone(), ErrorCode::INVALID_REQUEST));
+            }
+        }
+        answers.extend(sound.into_iter().map(one));
+        Step::Answer(DeleteTopicsResponse::default().with_responses(answers))
     }
 
     fn refuse(self, _core: &mut Core, call: &Call, code: ErrorCode) -> DeleteTopicsResponse {

@@ -56,7 +56,11 @@ fn settings(core: &Core, call: &Call, asked: &DescribeConfigsResource) -> Result
             if let Some(code) = call.failure_of(&name, -1) {
                 return Err(code.into());
             }
-            let (_, topic) = core.topics.get(&name).ok_or(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)?;
+            if !crate::memory::is_valid_name(&name) {
+                return Err(ErrorCode::INVALID_TOPIC_EXCEPTION.into());
+            }
+            let unknown = || Refusal::new(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, "");
+            let (_, topic) = core.topics.get(&name).ok_or_else(unknown)?;
             Ok(of_topic(core, &topic.config))
         }
         Resource::Node(of) => {
@@ -168,6 +172,7 @@ fn described(asked: DescribeConfigsResource, settings: Vec<Setting>, all: bool, 
         DescribeConfigsResourceResult::default()
             .with_name(text(setting.name))
             .with_value(Some(text(value)))
+            .with_documentation(None)
             .with_read_only(setting.read_only)
             .with_config_source(source)
             .with_config_type(if version >= FIRST_WITH_KINDS { setting.kind as i8 } else { 0 })

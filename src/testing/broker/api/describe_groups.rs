@@ -34,20 +34,16 @@ impl Serve for DescribeGroupsRequest {
 }
 
 fn described(id: GroupId, group: &ClassicGroup) -> DescribedGroup {
-    // What is not settled yet is not told.
+    // Until all agree on a protocol nothing is said to it; what members were assigned last they have yet.
     let stable = group.state() == State::Stable;
     let members = group.members().map(|(member_id, member)| {
         let described = DescribedGroupMember::default()
             .with_member_id(text(member_id))
             .with_group_instance_id(member.instance_id.as_deref().map(text))
             .with_client_id(text(&member.client_id))
-            .with_client_host(text(CLIENT_HOST));
-        if !stable {
-            return described;
-        }
-        described
-            .with_member_metadata(member.says_to(group.protocol()))
-            .with_member_assignment(member.assignment.clone())
+            .with_client_host(text(CLIENT_HOST))
+            .with_member_assignment(member.assignment.clone());
+        if stable { described.with_member_metadata(member.says_to(group.protocol())) } else { described }
     });
     DescribedGroup::default()
         .with_group_id(id)

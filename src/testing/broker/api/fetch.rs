@@ -279,13 +279,15 @@ fn found(partition: i32, read: Read, up_to: UpTo) -> PartitionData {
 }
 
 fn failed(partition: i32, code: ErrorCode) -> PartitionData {
+    // Kafka's own: an empty list where there is nothing to read from, none where it cannot be read.
+    let unknown = matches!(code, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID);
     PartitionData::default()
         .with_partition_index(partition)
         .with_error_code(code.0)
         .with_high_watermark(-1)
         .with_last_stable_offset(-1)
         .with_log_start_offset(-1)
-        .with_aborted_transactions(None)
+        .with_aborted_transactions(unknown.then(Vec::new))
         .with_records(Some(Bytes::new()))
 }
 

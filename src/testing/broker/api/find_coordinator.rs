@@ -54,7 +54,11 @@ fn one(core: &Core, call: &Call, key: StrBytes, code: ErrorCode) -> Coordinator 
             Coordinator::default().with_key(key).with_node_id(BrokerId(node)).with_host(host).with_port(port)
         }
         Err(code) => {
-            Coordinator::default().with_key(key).with_error_code(code.0).with_node_id(BrokerId(-1)).with_port(-1)
+            let answer = Coordinator::default()
+                .with_key(key)
+                .with_error_code(code.0)
+                .with_error_message(Some(text(code.meaning())));
+            answer.with_node_id(BrokerId(-1)).with_port(-1)
         }
     }
 }

@@ -10,6 +10,10 @@ use crate::testing::broker::transactions::{Producer, before_fencing};
 
 impl Serve for InitProducerIdRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
+        // Both, or neither (KIP-360).
+        if (self.producer_id.0 < 0) != (self.producer_epoch < 0) {
+            return Step::Answer(failed(ErrorCode::INVALID_REQUEST));
+        }
         if let Some(id) = &self.transactional_id {
             let known = (self.producer_id.0 >= 0 && self.producer_epoch >= 0)
                 .then_some(Producer { id: self.producer_id.0, epoch: self.producer_epoch });

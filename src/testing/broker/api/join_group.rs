@@ -49,7 +49,7 @@ impl Serve for JoinGroupRequest {
 
 fn join(core: &mut Core, call: &Call, request: JoinGroupRequest) -> Result<JoinStep, JoinRefused> {
     let refused = |code| (code, request.member_id.to_string());
-    core.check_coordinator(call, &request.group_id).map_err(refused)?;
+    core.check_named_group(call, &request.group_id).map_err(refused)?;
     let session = millis(request.session_timeout_ms);
     let allowed = core.settings.min_session_timeout..=core.settings.max_session_timeout;
     if !allowed.contains(&session) {

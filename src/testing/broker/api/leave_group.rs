@@ -11,7 +11,7 @@ use crate::testing::broker::core::Core;
 
 impl Serve for LeaveGroupRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
-        if let Err(code) = core.check_coordinator(call, &self.group_id) {
+        if let Err(code) = core.check_named_group(call, &self.group_id) {
             return Step::Answer(LeaveGroupResponse::default().with_error_code(code.0));
         }
         let single = call.version < FIRST_WITH_SEVERAL;

@@ -74,7 +74,7 @@ fn look_up(
         EARLIEST | EARLIEST_LOCAL => (log.start().0, -1, epoch_at_start(partition)),
         MAX_TIMESTAMP => place(log.latest()),
         // There is no second tier.
-        LATEST_TIERED | EARLIEST_PENDING_UPLOAD => NOWHERE,
+        LATEST_TIERED => NOWHERE,
         time if time >= 0 => place(log.first_at(Timestamp(time))),
         _ => return Err(ErrorCode::UNSUPPORTED_VERSION),
     })
@@ -112,5 +112,3 @@ const MAX_TIMESTAMP: i64 = -3;
 const EARLIEST_LOCAL: i64 = -4;
 /// KIP-1005.
 const LATEST_TIERED: i64 = -5;
-/// KIP-1023.
-const EARLIEST_PENDING_UPLOAD: i64 = -6;

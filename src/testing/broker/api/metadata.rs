@@ -27,7 +27,15 @@ impl Serve for MetadataRequest {
                 let all = core.topics.iter();
                 all.map(|(name, topic)| described(core, call, name, topic)).collect()
             }
-            Some(asked) => asked.into_iter().map(|asked| self.one(core, call, asked)).collect(),
+            Some(asked) => {
+                let mut once: Vec<MetadataRequestTopic> = Vec::new();
+                asked.into_iter().for_each(|asked| {
+                    if !once.contains(&asked) {
+                        once.push(asked)
+                    }
+                });
+                once.into_iter().map(|asked| self.one(core, call, asked)).collect()
+            }
         };
         if self.include_topic_authorized_operations {
             let known = |topic: &&mut MetadataResponseTopic| topic.error_code == 0;

@@ -49,6 +49,9 @@ fn look_up(core: &Core, call: &Call, topic: &str, asked: &OffsetForLeaderPartiti
     let partition = core.topics.partition(topic, asked.partition)?;
     partition.check(call.node, asked.current_leader_epoch, true)?;
     let log = partition.leader_log().ok_or(ErrorCode::NOT_LEADER_OR_FOLLOWER)?;
+    if asked.leader_epoch < 0 {
+        return Ok((-1, -1));
+    }
     Ok(log.end_of_epoch(asked.leader_epoch).map_or((-1, -1), |(epoch, end)| (epoch, end.0)))
 }
 

@@ -16,7 +16,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::record::{Offset, Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, Refusal, millis, text};
-use crate::testing::broker::transactions::{Producer, before_fencing};
+use crate::testing::broker::transactions::{Producer, abortable, before_fencing};
 
 impl Serve for ProduceRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -93,7 +93,10 @@ impl Written {
                     }
                     answers.push(appended.answer);
                 }
-                Err(refusal) => answers.push(failed(index, &refusal)),
+                Err(refusal) => {
+                    let start = name.as_deref().map_or(-1, |name| told_start(core, name, index, &refusal));
+                    answers.push(failed(index, &refusal).with_log_start_offset(start));
+                }
             }
         }
         let topic = TopicProduceResponse::default().with_name(topic.name).with_topic_id(topic.topic_id);
@@ -118,7 +121,12 @@ impl Written {
         if acks == -1 && in_sync < least_in_sync(core, topic) {
             return Err(ErrorCode::NOT_ENOUGH_REPLICAS.into());
         }
-        self.check_transaction(core, topic, data.index, &batch)?;
+        let checked = self.check_transaction(core, topic, data.index, &batch);
+        checked.map_err(|code| Refusal::new(code, OF_REQUEST))?;
+        if batch.header().is_control {
+            return Err(Refusal::new(ErrorCode::INVALID_RECORD, ""));
+        }
+        self.check_start(core, topic, data.index, &batch)?;
         let records = i64::from(batch.header().last_offset_delta) + 1;
         let appended = core.append(topic, data.index, batch, call.now)?;
         let partition = core.topics.partition(topic, data.index)?;
@@ -147,11 +155,21 @@ impl Written {
             // Clients of that time try again on this code alone.
             return core.verify_partition(id, producer, &at).map_err(|code| match code {
                 ErrorCode::CONCURRENT_TRANSACTIONS => ErrorCode::NOT_ENOUGH_REPLICAS,
-                code => code,
+                code => abortable(code, self.call.version >= FIRST_WITH_ABORTABLE),
             });
         }
         let added = core.add_to_transaction(id, producer, [at], self.call.now);
         added.map_err(|code| before_fencing(code, false))
+    }
+
+    /// In a transaction that its first batch opens a producer that is not known begins at 0: what it wrote cannot have
+    /// expired (KIP-890).
+    fn check_start(&self, core: &Core, topic: &Topic, partition: i32, batch: &EncodedBatch) -> Result<(), ErrorCode> {
+        let transactional = self.call.version >= FIRST_THAT_ADDS && batch.header().is_transactional;
+        let stamp = batch.header().producer.filter(|stamp| transactional && stamp.base_sequence != 0);
+        let log = core.topics.partition(topic, partition)?.leader_log();
+        let unknown = stamp.zip(log).is_some_and(|(stamp, log)| log.has_no_batch_of(stamp.id));
+        if unknown { Err(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER) } else { Ok(()) }
     }
 
     fn has_failed(&self) -> bool {
@@ -235,10 +253,10 @@ fn only_batch(records: Bytes, version: i16) -> Result<EncodedBatch, Refusal> {
     let first = match batches.next() {
         Some(Ok(batch)) => batch,
         Some(Err(error)) => return Err(unreadable(&error)),
-        None => return Err(Refusal::new(ErrorCode::INVALID_RECORD, "there is no whole record batch")),
+        None => return Err(Refusal::new(ErrorCode::INVALID_RECORD, OF_REQUEST)),
     };
     if batches.next().is_some() || batches.cut().is_some() {
-        return Err(Refusal::new(ErrorCode::INVALID_RECORD, "there is more than one record batch"));
+        return Err(Refusal::new(ErrorCode::INVALID_RECORD, OF_REQUEST));
     }
     if first.header().codec == Codec::Zstd && version < FIRST_WITH_ZSTD {
         let why = "Produce requests before version 7 have no zstd";
@@ -250,6 +268,7 @@ fn only_batch(records: Bytes, version: i16) -> Result<EncodedBatch, Refusal> {
     Ok(first)
 }
 
+/// Kafka says no more of these than their code.
 fn unreadable(error: &BatchError) -> Refusal {
     let code = match error {
         BatchError::UnsupportedMagic { .. } | BatchError::Malformed { flaw: Flaw::RecordCount, .. } => {
@@ -257,11 +276,19 @@ fn unreadable(error: &BatchError) -> Refusal {
         }
         _ => ErrorCode::CORRUPT_MESSAGE,
     };
-    Refusal::new(code, error.to_string())
+    Refusal::new(code, OF_REQUEST)
+}
+
+/// Where the partition begins, with a refusal that its log made and not whoever asked it.
+fn told_start(core: &Core, topic: &str, partition: i32, refusal: &Refusal) -> i64 {
+    let of_log = OF_LOG.contains(&refusal.code) && refusal.why != OF_REQUEST;
+    let partition = core.topics.partition(topic, partition).ok().filter(|_| of_log);
+    partition.and_then(|partition| partition.leader_log()).map_or(-1, |log| log.start().0)
 }
 
 fn failed(partition: i32, refusal: &Refusal) -> PartitionProduceResponse {
-    let message = Some(refusal.why.as_str()).filter(|why| !why.is_empty() && refusal.code == ErrorCode::INVALID_RECORD);
+    let told = matches!(refusal.code, ErrorCode::INVALID_RECORD | ErrorCode::INVALID_TIMESTAMP);
+    let message = Some(refusal.why.as_str()).filter(|why| told && !why.is_empty() && *why != OF_REQUEST);
     PartitionProduceResponse::default()
         .with_index(partition)
         .with_error_code(refusal.code.0)
@@ -271,8 +298,20 @@ fn failed(partition: i32, refusal: &Refusal) -> PartitionProduceResponse {
         .with_error_message(message.map(text))
 }
 
+/// What a log refuses, and tells where it begins.
+const OF_LOG: [ErrorCode; 5] = [
+    ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode::INVALID_PRODUCER_EPOCH,
+    ErrorCode::INVALID_TXN_STATE,
+    ErrorCode::INVALID_TIMESTAMP,
+    ErrorCode::INVALID_RECORD,
+];
+/// The reason of a refusal before a log was asked.
+const OF_REQUEST: &str = "malformed";
 /// KIP-516.
 const FIRST_WITH_IDS: i16 = 13;
+/// KIP-890, part 1.
+const FIRST_WITH_ABORTABLE: i16 = 11;
 /// KIP-890, part 2.
 const FIRST_THAT_ADDS: i16 = 12;
 /// KIP-110.

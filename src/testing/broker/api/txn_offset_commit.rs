@@ -13,7 +13,7 @@ use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::classic_group::Who;
 use crate::testing::broker::core::Core;
 use crate::testing::broker::groups::Committed;
-use crate::testing::broker::transactions::Producer;
+use crate::testing::broker::transactions::{Producer, abortable, before_fencing};
 
 impl Serve for TxnOffsetCommitRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -55,7 +55,7 @@ impl Serve for TxnOffsetCommitRequest {
 }
 
 fn check(core: &mut Core, call: &Call, request: &TxnOffsetCommitRequest) -> Result<(), ErrorCode> {
-    core.check_coordinator(call, &request.group_id)?;
+    core.check_named_group(call, &request.group_id)?;
     // Before version 3 a request does not say which member it is from.
     let (generation, member_id) = match call.version {
         ..3 => (-1, String::new()),
@@ -70,9 +70,11 @@ fn check(core: &mut Core, call: &Call, request: &TxnOffsetCommitRequest) -> Resu
     group.check_transactional_commit(&who)?;
     let producer = Producer { id: request.producer_id.0, epoch: request.producer_epoch };
     if call.version >= FIRST_THAT_ADDS {
-        core.add_group_to_transaction(&request.transactional_id, producer, &request.group_id, call.now)?;
+        let added = core.add_group_to_transaction(&request.transactional_id, producer, &request.group_id, call.now);
+        return added.map_err(|code| before_fencing(code, false));
     }
-    core.verify_group(&request.transactional_id, producer, &request.group_id)
+    let verified = core.verify_group(&request.transactional_id, producer, &request.group_id);
+    verified.map_err(|code| abortable(code, call.version >= FIRST_WITH_ABORTABLE))
 }
 
 fn hold(
@@ -94,5 +96,7 @@ fn outcome(partition: i32, code: ErrorCode) -> TxnOffsetCommitResponsePartition 
     TxnOffsetCommitResponsePartition::default().with_partition_index(partition).with_error_code(code.0)
 }
 
+/// KIP-890, part 1.
+const FIRST_WITH_ABORTABLE: i16 = 4;
 /// KIP-890, part 2: the group is added by its first commit.
 const FIRST_THAT_ADDS: i16 = 5;

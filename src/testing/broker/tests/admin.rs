@@ -67,7 +67,7 @@ fn topics_are_created_grown_described_and_deleted() {
         .with_configs(vec![config]);
     let create = CreateTopicsRequest::default().with_topics(vec![topic]);
     let tried = rig.ask_node(2, 7, &create.clone().with_validate_only(true));
-    assert_eq!((tried.topics[0].error_code, tried.topics[0].topic_id.is_nil()), (0, true));
+    assert_eq!((tried.topics[0].error_code, tried.topics[0].topic_id.is_nil()), (0, false));
     let created = rig.ask_node(2, 7, &create);
     assert_eq!((created.topics[0].num_partitions, created.topics[0].replication_factor), (2, 3));
     let again = rig.ask_node(2, 7, &create);

@@ -104,6 +104,45 @@ fn append_times_are_the_clusters_wall_clock() {
     assert_eq!(rig.produce(1, "t", 0, batch_of(&["a"])).log_append_time_ms, WALL.0 - 59_000, "it was set back");
 }
 
+/// Kafka answers a resend with the latest time of what is there, whoever gave it.
+#[test]
+fn a_resend_is_answered_with_the_time_that_is_there() {
+    let mut rig = Rig::new(1).topic("given", 1);
+    let config = TopicConfig { log_append_time: true, ..TopicConfig::default() };
+    rig.cluster.create_topic("stamped", 1, 1, config, rig.now).expect("created");
+    for (topic, first, again) in [("given", -1, WALL.0), ("stamped", WALL.0, WALL.0)] {
+        let batch = numbered(&["a"], 7, 0, 0);
+        assert_eq!(rig.produce(1, topic, 0, batch.clone()).log_append_time_ms, first);
+        rig.cluster.poll(rig.now);
+        assert_eq!(rig.produce(1, topic, 0, batch).log_append_time_ms, again, "{topic}");
+    }
+}
+
+#[test]
+fn times_that_a_topic_does_not_let_producers_say_are_refused() {
+    let mut rig = Rig::new(1).topic("t", 1);
+    let config = TopicConfig { timestamp_before_max_ms: 1_000, ..TopicConfig::default() };
+    rig.cluster.create_topic("recent", 1, 1, config, rig.now).expect("created");
+    let stamped = TopicConfig { log_append_time: true, timestamp_after_max_ms: 0, ..TopicConfig::default() };
+    rig.cluster.create_topic("stamped", 1, 1, stamped, rig.now).expect("created");
+    let hour = 3_600_000;
+    for (topic, ahead, expected) in [
+        ("t", hour, ErrorCode::NONE),
+        ("t", hour + 1, ErrorCode::INVALID_TIMESTAMP),
+        ("t", -1_000 * hour, ErrorCode::NONE),
+        ("recent", -1_000, ErrorCode::NONE),
+        ("recent", -1_001, ErrorCode::INVALID_TIMESTAMP),
+        ("stamped", 2 * hour, ErrorCode::NONE),
+    ] {
+        let mut writer = BatchWriter::new(Compression::NONE);
+        for time in [WALL, Timestamp(WALL.0 + ahead)] {
+            writer.append(time, None, Some(b"v"), []).expect("fits");
+        }
+        let answer = rig.produce(1, topic, 0, writer.close(Closing::default()).expect("has records"));
+        assert_eq!(code(answer.error_code), expected, "{topic} {ahead}");
+    }
+}
+
 #[test]
 fn logs_do_not_outgrow_their_bound() {
     let mut rig = Rig::with(1, |settings| settings.max_log_bytes = 200).topic("t", 1);

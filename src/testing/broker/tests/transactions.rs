@@ -80,7 +80,7 @@ fn what_is_open_is_not_read_and_what_is_aborted_is_named() {
         let mut rig = Rig::new(1).topic("t", 1);
         let mut writer = init(&mut rig, version, None).expect("an id");
         if version == 1 {
-            assert_eq!(writer.write(&mut rig, 0, "early", 0), ErrorCode::INVALID_TXN_STATE, "it was not added");
+            assert_eq!(writer.write(&mut rig, 0, "early", 0), ErrorCode::TRANSACTION_ABORTABLE, "it was not added");
             assert_eq!(writer.add(&mut rig, 0), ErrorCode::NONE);
         }
         assert_eq!(writer.write(&mut rig, 0, "a", 0), ErrorCode::NONE);
@@ -207,7 +207,11 @@ fn offsets_of_a_transaction_count_once_it_commits() {
         let mut writer = init(&mut rig, version, None).expect("an id");
         for (offset, commit, expected) in [(5, true, 5), (9, false, 5)] {
             if version == 1 {
-                assert_eq!(commit_offset(&mut rig, writer, 1), ErrorCode::INVALID_TXN_STATE, "the group was not added");
+                assert_eq!(
+                    commit_offset(&mut rig, writer, 1),
+                    ErrorCode::TRANSACTION_ABORTABLE,
+                    "the group was not added"
+                );
                 let add = AddOffsetsToTxnRequest::default()
                     .with_transactional_id(id())
                     .with_producer_id(ProducerId(writer.id))
@@ -222,6 +226,35 @@ fn offsets_of_a_transaction_count_once_it_commits() {
             assert_eq!(offset_of(&mut rig, true), (expected, ErrorCode::NONE));
         }
     }
+}
+
+/// What a producer wrote in the second version cannot have expired: a first batch that does not begin at 0 has lost one before
+/// it (KIP-890).
+#[test]
+fn a_producer_of_the_second_version_begins_at_zero() {
+    let mut rig = Rig::new(1).topic("t", 1);
+    let writer = init(&mut rig, 2, None).expect("an id");
+    assert_eq!(writer.write(&mut rig, 0, "lost one before", 1), ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_eq!(writer.write(&mut rig, 0, "a", 0), ErrorCode::NONE);
+    let next = writer.end(&mut rig, true).expect("ended");
+    assert_eq!(next.write(&mut rig, 0, "lost one before", 1), ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER);
+    assert_eq!(next.write(&mut rig, 0, "b", 0), ErrorCode::NONE);
+    let mut rig = Rig::new(1).topic("t", 1);
+    let first = init(&mut rig, 1, None).expect("an id");
+    first.add(&mut rig, 0);
+    assert_eq!(first.write(&mut rig, 0, "its state may have expired", 1), ErrorCode::NONE);
+}
+
+/// A batch outside would be read while what was written before it is undecided, and be numbered as part of it.
+#[test]
+fn a_producer_writes_nothing_outside_while_its_transaction_is_open() {
+    let mut rig = Rig::new(1).topic("t", 2);
+    let writer = init(&mut rig, 2, None).expect("an id");
+    writer.write(&mut rig, 0, "a", 0);
+    let outside = numbered(&["x"], writer.id, writer.epoch, 1);
+    assert_eq!(code(rig.produce(1, "t", 0, outside.clone()).error_code), ErrorCode::INVALID_TXN_STATE);
+    let elsewhere = numbered(&["y"], writer.id, writer.epoch, 0);
+    assert_eq!(rig.produce(1, "t", 1, elsewhere).error_code, 0, "the transaction is not open there");
 }
 
 #[test]
