@@ -119,6 +119,117 @@ async fn the_client_runs_over_tcp() {
     everything(Client::builder([bootstrap]).build().unwrap()).await;
 }
 
+/// A client that is told "connection refused" asks elsewhere at once; one whose connection is taken and closed looks for
+/// another cause.
+#[tokio::test]
+async fn a_node_that_does_not_run_refuses_connections_until_it_runs_again() {
+    let builder = DevBroker::builder().nodes(2);
+    let broker = builder.listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let bootstrap = broker.tcp_bootstrap();
+    let second = bootstrap.split(',').nth(1).unwrap();
+    let connects = |wanted: bool| async move {
+        let wait = async {
+            loop {
+                match tokio::net::TcpStream::connect(second).await {
+                    Ok(_) if wanted => return,
+                    Err(error) if !wanted && error.kind() == std::io::ErrorKind::ConnectionRefused => return,
+                    _ => tokio::time::sleep(Duration::from_millis(5)).await,
+                }
+            }
+        };
+        tokio::time::timeout(30 * SECOND, wait).await.unwrap_or_else(|_| panic!("connects: not {wanted} in time"));
+    };
+    connects(true).await;
+    broker.act(|cluster, now| cluster.crash(2, now));
+    connects(false).await;
+    broker.act(|cluster, now| cluster.restart(2, now));
+    connects(true).await;
+    assert_eq!(broker.tcp_bootstrap(), bootstrap, "on the same port");
+    let client = Client::builder([second]).build().unwrap();
+    client.ping(30 * SECOND).await.unwrap();
+}
+
+#[cfg(feature = "sasl")]
+mod logins {
+    use super::*;
+    use kafka_harbor::client::{BearerToken, Fetching, Login, TokenSource};
+    use kafka_harbor::testing::broker::{Sasl, SaslMechanism};
+
+    #[derive(Debug)]
+    struct Always;
+
+    impl TokenSource for Always {
+        fn token(&self) -> Fetching<'_> {
+            Box::pin(async { Ok(BearerToken::new("any-token")?) })
+        }
+    }
+
+    fn sasl() -> Sasl {
+        use SaslMechanism::{OAuthBearer, Plain, ScramSha256, ScramSha512};
+        Sasl::new([Plain, ScramSha256, ScramSha512, OAuthBearer]).user("alice", "a-secret")
+    }
+
+    fn every_login() -> [Login; 4] {
+        [
+            Login::plain("alice", "a-secret"),
+            Login::scram_sha_256("alice", "a-secret"),
+            Login::scram_sha_512("alice", "a-secret"),
+            Login::oauth_bearer(Always),
+        ]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn our_client_logs_in_by_every_mechanism_in_process() {
+        let builder = DevBroker::builder().nodes(3).topic("orders", 6);
+        let broker = builder.settings(|settings| settings.sasl = Some(sasl())).start().await.unwrap();
+        for login in every_login() {
+            produce(&broker.client_config().login(login).build().unwrap(), 0, 20).await;
+        }
+        let without = broker.client_config().build().unwrap();
+        assert!(without.ping(5 * SECOND).await.is_err());
+        for wrong in [Login::plain("alice", "wrong"), Login::scram_sha_256("alice", "wrong")] {
+            let client = broker.client_config().login(wrong).build().unwrap();
+            let error = client.ping(5 * SECOND).await.unwrap_err();
+            let mut told = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(cause) = source {
+                told = format!("{told}: {cause}");
+                source = cause.source();
+            }
+            assert!(told.contains("invalid credentials") || told.contains("Invalid username"), "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn our_client_logs_in_over_tcp() {
+        let builder = DevBroker::builder().topic("orders", 6).listen("127.0.0.1:0".parse().unwrap());
+        let broker = builder.settings(|settings| settings.sasl = Some(sasl())).start().await.unwrap();
+        for login in every_login() {
+            produce(&Client::builder([broker.tcp_bootstrap()]).login(login).build().unwrap(), 0, 20).await;
+        }
+    }
+
+    /// KIP-368: a session is renewed on the connection that it is on, under load, and no request is lost by it.
+    #[tokio::test(start_paused = true)]
+    async fn sessions_are_renewed_on_the_connections_that_are_there() {
+        let sasl = sasl().session(3 * SECOND);
+        let builder = DevBroker::builder().topic("orders", 6);
+        let broker = builder.settings(|settings| settings.sasl = Some(sasl)).start().await.unwrap();
+        let client = broker.client_config().login(Login::plain("alice", "a-secret")).build().unwrap();
+        let producer = client.producer().build().unwrap();
+        let connections = || broker.act(|cluster, _| cluster.connections());
+        let mut first = None;
+        for number in 0..300 {
+            producer.send(Record::new("orders", number.to_string())).await.unwrap();
+            tokio::time::sleep(SECOND / 10).await;
+            if number == 10 {
+                first = Some(connections());
+            }
+        }
+        assert_eq!(Some(connections()), first, "thirty seconds later they are the same");
+    }
+}
+
 #[tokio::test]
 async fn an_address_beyond_this_machine_has_to_be_asked_for_twice() {
     let everywhere = "0.0.0.0:0".parse().unwrap();

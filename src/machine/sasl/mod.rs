@@ -44,5 +44,7 @@ pub(crate) use exchange::{Exchange, Mechanism};
 #[cfg(feature = "sasl")]
 pub(crate) use plain::Plain;
 pub(crate) use reply::Reply;
+#[cfg(all(feature = "sasl", feature = "testing"))]
+pub(crate) use scram::{Answered, SALT_BYTES, ScramServer};
 #[cfg(feature = "sasl")]
 pub(crate) use scram::{Hash, NONCE_BYTES, Scram};

@@ -5,11 +5,16 @@
 //!   Fresh ─ n=user,r=ours ─► Sent ─ r=ours+theirs,s=salt,i=rounds ─► proof ─► Proven ─ v=signature ─► Over
 //! ```
 
+#[cfg(feature = "testing")]
+mod server;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256, Sha512};
 
+#[cfg(feature = "testing")]
+pub(crate) use self::server::{Answered, SALT_BYTES, ScramServer};
 use super::error::legible;
 use super::{Reply, SaslViolation};
 
@@ -113,17 +118,27 @@ impl Scram {
         D: Digest + hmac::EagerHash,
         Hmac<D>: Mac + KeyInit + Clone + Sync,
     {
-        let mut salted = vec![0; <D as Digest>::output_size()];
-        // The rounds are what takes time; a fuzzer has better use for it.
-        let rounds = if cfg!(fuzzing) { 1 } else { offer.rounds };
-        pbkdf2::pbkdf2_hmac::<D>(self.password.as_bytes(), &offer.salt, rounds, &mut salted);
-        let client_key = mac::<D>(&salted, b"Client Key").finalize().into_bytes();
-        let stored_key = D::digest(&client_key);
-        let client_signature = mac::<D>(&stored_key, signed.as_bytes()).finalize().into_bytes();
-        let proof = client_key.iter().zip(client_signature.iter()).map(|(key, signature)| key ^ signature).collect();
-        let server_key = mac::<D>(&salted, b"Server Key").finalize().into_bytes();
-        (proof, wrap(mac::<D>(&server_key, signed.as_bytes())))
+        let (proof, signature) = keys::<D>(self.password.as_bytes(), &offer.salt, offer.rounds, signed.as_bytes());
+        (proof, wrap(signature))
     }
+}
+
+/// The client's proof and the server's signature, which both ends compute (RFC 5802, section 3).
+fn keys<D>(password: &[u8], salt: &[u8], rounds: u32, signed: &[u8]) -> (Vec<u8>, Hmac<D>)
+where
+    D: Digest + hmac::EagerHash,
+    Hmac<D>: Mac + KeyInit + Clone + Sync,
+{
+    let mut salted = vec![0; <D as Digest>::output_size()];
+    // The rounds are what takes time; a fuzzer has better use for it.
+    let rounds = if cfg!(fuzzing) { 1 } else { rounds };
+    pbkdf2::pbkdf2_hmac::<D>(password, salt, rounds, &mut salted);
+    let client_key = mac::<D>(&salted, b"Client Key").finalize().into_bytes();
+    let stored_key = D::digest(&client_key);
+    let client_signature = mac::<D>(&stored_key, signed).finalize().into_bytes();
+    let proof = client_key.iter().zip(client_signature.iter()).map(|(key, signature)| key ^ signature).collect();
+    let server_key = mac::<D>(&salted, b"Server Key").finalize().into_bytes();
+    (proof, mac::<D>(&server_key, signed))
 }
 
 /// What the server's first message asks for.

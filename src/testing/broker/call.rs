@@ -56,6 +56,9 @@ pub(super) enum Step<R: Request> {
     Nothing,
     /// By closing the connection.
     Close,
+    /// At once, and the connection closes behind it.
+    #[cfg(feature = "sasl")]
+    Last(R::Response),
 }
 
 /// An answer that waits for something.
@@ -167,6 +170,9 @@ pub(super) enum Hostile {
     Undecodable(String),
     #[error("more requests wait than a connection may have")]
     TooManyQueued,
+    #[cfg(feature = "sasl")]
+    #[error("{0} comes where a login is due")]
+    NotLoggedIn(ApiKey),
     #[error("a request of {0} bytes is larger than the limit")]
     TooLarge(usize),
     #[error("the answer cannot be encoded: {0}")]

@@ -147,6 +147,11 @@ impl Cluster {
         self.core.nodes.ids()
     }
 
+    /// The ids of the nodes that run.
+    pub(super) fn running(&self) -> impl Iterator<Item = i32> {
+        self.core.nodes.up().map(|node| node.id)
+    }
+
     /// A client connects to a node. `None` where nobody listens, or there are as many connections as there may be.
     pub fn connect(&mut self, node: i32, listener: Listener, _now: Instant) -> Option<ConnectionId> {
         if !self.core.nodes.is_up(node) || self.connections.len() >= self.core.settings.max_connections {
@@ -161,8 +166,15 @@ impl Cluster {
 
     /// A client's end is closed. What it waited for is given up.
     pub fn disconnect(&mut self, connection: ConnectionId, _now: Instant) {
-        self.connections.remove(&connection);
+        self.forget(connection);
         self.core.share_disconnected(connection);
+    }
+
+    /// Whether it was open.
+    fn forget(&mut self, connection: ConnectionId) -> bool {
+        #[cfg(feature = "sasl")]
+        self.core.logins.forget(connection);
+        self.connections.remove(&connection).is_some()
     }
 
     /// A frame has come, its length taken off. Frames of a connection that is closed are passed over.
@@ -237,7 +249,7 @@ impl Cluster {
 
     /// Closes a connection from the broker's side.
     pub fn close(&mut self, connection: ConnectionId) {
-        if self.connections.remove(&connection).is_some() {
+        if self.forget(connection) {
             self.outputs.push_back(Output::Close { connection });
         }
     }
@@ -294,6 +306,10 @@ impl Cluster {
             Ok(prepared) => prepared,
             Err(hostile) => return self.hostile(connection, &hostile),
         };
+        #[cfg(feature = "sasl")]
+        if !self.core.lets_in(&call) {
+            return self.hostile(connection, &Hostile::NotLoggedIn(call.api));
+        }
         let mut faults = std::mem::take(&mut self.core.faults);
         let suffered = faults.take(&call, || request.names(&self.core, &call));
         self.core.faults = faults;
@@ -338,6 +354,11 @@ impl Cluster {
             }
             Ok(Served::Nothing) => {}
             Ok(Served::Close) => self.close(connection),
+            #[cfg(feature = "sasl")]
+            Ok(Served::Last(frame)) => {
+                self.answered(connection, frame, After::Send, now);
+                self.close(connection);
+            }
             Err(hostile) => self.hostile(connection, &hostile),
         }
     }

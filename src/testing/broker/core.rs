@@ -36,6 +36,8 @@ pub(super) struct Core {
     pub(super) configs: Configs,
     pub(super) telemetry: Telemetry,
     pub(super) faults: Faults,
+    #[cfg(feature = "sasl")]
+    pub(super) logins: super::logins::Logins,
     pub(super) random: Random,
     /// When the cluster began.
     began: Instant,
@@ -62,6 +64,8 @@ impl Core {
             configs: Configs::default(),
             telemetry: Telemetry::default(),
             faults: Faults::default(),
+            #[cfg(feature = "sasl")]
+            logins: super::logins::Logins::default(),
             random: Random::new(settings.seed),
             settings,
             began: now,

@@ -14,7 +14,7 @@
 //! one process; replication is immediate unless a node is told not to follow, controllers and coordinators agree by
 //! construction. What differs from Kafka is said where it is done.
 //!
-//! Not for production: nothing is kept beyond the process, and nobody is asked who they are. There are no regular expressions looked up for members of KIP-848.
+//! Not for production: nothing is kept beyond the process, and who logs in may do everything. There are no regular expressions looked up for members of KIP-848.
 //!
 //! # Examples
 //!
@@ -62,6 +62,8 @@ mod faults;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
 mod groups;
+#[cfg(feature = "sasl")]
+mod logins;
 #[cfg(feature = "kafka")]
 mod network;
 mod node;
@@ -82,6 +84,8 @@ pub use self::acts::PartitionState;
 pub use self::call::ConnectionId;
 pub use self::cluster::{Cluster, Output};
 pub use self::faults::{Effect, Rule, RuleId};
+#[cfg(feature = "sasl")]
+pub use self::logins::{Sasl, SaslMechanism};
 #[cfg(feature = "kafka")]
 pub use self::network::Network;
 pub use self::node::Listener;

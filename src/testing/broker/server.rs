@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::call::ConnectionId;
@@ -233,9 +233,11 @@ impl DevBrokerBuilder {
                 stopped: false,
             }),
             wake: Notify::new(),
+            running: watch::Sender::default(),
             listens: !listeners.is_empty(),
             control: control.as_ref().map(|(address, _)| *address),
         });
+        shared.tell_who_runs(&shared.lock());
         let mut tasks = vec![tokio::spawn(tick(Arc::clone(&shared))).abort_handle()];
         for (node, listener) in listeners {
             tasks.push(tokio::spawn(accept(Arc::clone(&shared), node, listener)).abort_handle());
@@ -281,6 +283,8 @@ struct Shared {
     state: Mutex<State>,
     /// The time of the next timer has changed.
     wake: Notify,
+    /// The nodes that run, for those that listen for them.
+    running: watch::Sender<BTreeSet<i32>>,
     listens: bool,
     control: Option<SocketAddr>,
 }
@@ -313,11 +317,23 @@ impl Shared {
         let mut state = self.lock();
         let done = act(&mut state.cluster, now());
         state.carry_away();
+        if self.listens {
+            self.tell_who_runs(&state);
+        }
         let next = state.cluster.poll_timeout();
         if next.is_some_and(|next| state.asleep_until.is_none_or(|until| next < until)) {
             self.wake.notify_one();
         }
         done
+    }
+
+    fn tell_who_runs(&self, state: &State) {
+        self.running.send_if_modified(|known| {
+            let running: BTreeSet<i32> = state.cluster.running().collect();
+            let changed = *known != running;
+            *known = running;
+            changed
+        });
     }
 
     fn connect(self: &Arc<Self>, node: i32) -> io::Result<tokio::io::DuplexStream> {
@@ -445,7 +461,37 @@ fn reachable(ip: IpAddr) -> String {
     }
 }
 
+/// Listens for a node while it runs. One that does not refuses connections, as a port does that nobody listens on.
 async fn accept(shared: Arc<Shared>, node: i32, listener: TcpListener) {
+    let mut running = shared.running.subscribe();
+    let address = listener.local_addr();
+    let mut bound = Some(listener);
+    loop {
+        let runs = running.borrow_and_update().contains(&node);
+        let listener = match (bound.take(), &address) {
+            _ if !runs => None,
+            (None, Ok(address)) => TcpListener::bind(address).await.ok(),
+            (listener, _) => listener,
+        };
+        let retries = runs && listener.is_none();
+        let accepting = async {
+            match &listener {
+                Some(listener) => accept_all(&shared, node, listener).await,
+                // Somebody else has the port for now.
+                None if retries => tokio::time::sleep(BIND_PAUSE).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            changed = running.changed() => if changed.is_err() { return },
+            () = accepting => {}
+        }
+        bound = listener;
+    }
+}
+
+async fn accept_all(shared: &Arc<Shared>, node: i32, listener: &TcpListener) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -616,3 +662,5 @@ const MAX_COMMANDERS: usize = 64;
 const MAX_LINE_BYTES: u64 = 1 << 16;
 /// The pause after a connection that could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// The pause after a port that a node could not have back.
+const BIND_PAUSE: Duration = Duration::from_millis(50);

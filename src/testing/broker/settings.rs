@@ -84,6 +84,9 @@ pub struct Settings {
     /// Levels of the features that the cluster has switched on (KIP-584). Default `metadata.version` of Kafka 4.0,
     /// `group.version` 1, `share.version` 1 and `transaction.version` 2; at 1 clients speak the first version of transactions.
     pub features: BTreeMap<String, i16>,
+    /// The logins that are asked for. Default: none.
+    #[cfg(feature = "sasl")]
+    pub sasl: Option<super::Sasl>,
 }
 
 impl Default for Settings {
@@ -128,6 +131,8 @@ impl Default for Settings {
                 ("transaction.version".to_owned(), TRANSACTION_VERSION),
                 ("share.version".to_owned(), SHARE_VERSION),
             ]),
+            #[cfg(feature = "sasl")]
+            sasl: None,
         }
     }
 }

@@ -44,6 +44,10 @@ mod offset_fetch;
 mod offset_for_leader_epoch;
 mod produce;
 mod push_telemetry;
+#[cfg(feature = "sasl")]
+mod sasl_authenticate;
+#[cfg(feature = "sasl")]
+mod sasl_handshake;
 mod share_acknowledge;
 mod share_fetch;
 mod share_group_describe;
@@ -90,6 +94,8 @@ pub(super) const APIS: &[Api] = &[
     Api::of::<SyncGroupRequest>(),
     Api::of::<DescribeGroupsRequest>(),
     Api::of::<ListGroupsRequest>(),
+    #[cfg(feature = "sasl")]
+    Api::of::<kafka_protocol::messages::SaslHandshakeRequest>(),
     Api::of::<ApiVersionsRequest>(),
     Api::of::<CreateTopicsRequest>(),
     Api::of::<DeleteTopicsRequest>(),
@@ -105,6 +111,8 @@ pub(super) const APIS: &[Api] = &[
     Api::of::<DeleteAclsRequest>(),
     Api::of::<DescribeConfigsRequest>(),
     Api::of::<DescribeLogDirsRequest>(),
+    #[cfg(feature = "sasl")]
+    Api::of::<kafka_protocol::messages::SaslAuthenticateRequest>(),
     Api::of::<CreatePartitionsRequest>(),
     Api::of::<DeleteGroupsRequest>(),
     Api::of::<ElectLeadersRequest>(),
@@ -183,6 +191,9 @@ pub(super) enum Served {
     Nothing,
     /// By closing the connection.
     Close,
+    /// With this frame, and the connection closes behind it.
+    #[cfg(feature = "sasl")]
+    Last(Bytes),
 }
 
 /// Gives the frame of the answer once there is one.
@@ -223,6 +234,8 @@ impl<R: Serve> Prepared for Decoded<R> {
             }
             Step::Nothing => Ok(Served::Nothing),
             Step::Close => Ok(Served::Close),
+            #[cfg(feature = "sasl")]
+            Step::Last(answer) => Ok(Served::Last(frame::<R>(&call, answer)?)),
         }
     }
 

@@ -6,6 +6,8 @@ mod faults;
 mod fetch;
 mod groups;
 mod hostile;
+#[cfg(feature = "sasl")]
+mod logins;
 mod produce;
 mod replicas;
 mod share_groups;

@@ -1,0 +1,37 @@
+//! SaslHandshake: how a client logs in (KIP-43).
+
+use kafka_protocol::messages::{SaslHandshakeRequest, SaslHandshakeResponse};
+
+use super::Serve;
+use crate::protocol::api::VersionRange;
+use crate::protocol::error_code::ErrorCode;
+use crate::testing::broker::call::{Call, Step};
+use crate::testing::broker::core::{Core, text};
+
+impl Serve for SaslHandshakeRequest {
+    /// Behind version 0 the mechanism's messages come without a header (before KIP-152); that is not served.
+    const VERSIONS: VersionRange = VersionRange { min: 1, max: 1 };
+
+    fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
+        let named = core.name_mechanism(call, &self.mechanism);
+        let mut answer = offered(core);
+        match named {
+            Ok(()) => Step::Answer(answer),
+            Err(refused) => {
+                answer.error_code = refused.code.0;
+                if refused.closes { Step::Last(answer) } else { Step::Answer(answer) }
+            }
+        }
+    }
+
+    fn refuse(self, core: &mut Core, _call: &Call, code: ErrorCode) -> SaslHandshakeResponse {
+        offered(core).with_error_code(code.0)
+    }
+
+    fn throttle(_answer: &mut SaslHandshakeResponse, _ms: i32) {}
+}
+
+fn offered(core: &Core) -> SaslHandshakeResponse {
+    let mechanisms = core.settings.sasl.iter().flat_map(|sasl| &sasl.mechanisms);
+    SaslHandshakeResponse::default().with_mechanisms(mechanisms.map(|it| text(it.name())).collect())
+}
