@@ -17,7 +17,7 @@ pub use broker::{Cluster, kafka, kafka_with, unique};
 pub use identity::IdentityProvider;
 pub use ledger::{Entry, Ledger, TempPath, What};
 pub use mixed::{Mixed, partitions, stored};
-pub use peer::{Peer, interop, tool};
+pub use peer::{Peer, example, interop, tool};
 pub use topics::{Desk, Stored};
 pub use watched::Watched;
 

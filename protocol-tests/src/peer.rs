@@ -44,23 +44,31 @@ pub fn interop(name: &str, args: &[&str]) -> Option<Peer> {
 /// When it does not build.
 pub fn tool() -> Command {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    let built = BUILT.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test is a file");
-        let profile = test.ancestors().nth(2).expect("a test lies two folders below the target folder of its profile");
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
-        // The same features as this package asks for, so that the library is not built twice.
-        cargo
-            .args(["build", "--quiet", "--bin", "kafka-harbor", "--features", "full", "--manifest-path"])
-            .arg(manifest);
-        cargo.arg("--target-dir").arg(profile.parent().expect("a target folder"));
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().expect("cargo runs").success(), "the tool does not build");
-        profile.join("kafka-harbor")
-    });
-    Command::new(built)
+    Command::new(BUILT.get_or_init(|| build(&["--bin", "kafka-harbor"]).join("kafka-harbor")))
+}
+
+/// One of our examples, built as [`tool`] is.
+///
+/// # Panics
+/// When it does not build.
+pub fn example(name: &str) -> Command {
+    Command::new(build(&["--example", name]).join("examples").join(name))
+}
+
+/// The folder of what was built.
+fn build(target: &[&str]) -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a file");
+    let profile = test.ancestors().nth(2).expect("a test lies two folders below the target folder of its profile");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
+    // The same features as this package asks for, so that the library is not built twice.
+    cargo.args(["build", "--quiet", "--features", "full"]).args(target).arg("--manifest-path").arg(manifest);
+    cargo.arg("--target-dir").arg(profile.parent().expect("a target folder"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().expect("cargo runs").success(), "{target:?} does not build");
+    profile.to_owned()
 }
 
 impl Peer {

@@ -1,0 +1,7 @@
+//! The dev broker on sockets, beside Kafka and under clients that are not ours.
+
+#![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
+
+mod clients;
+mod differential;
+mod orders;
