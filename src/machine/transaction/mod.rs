@@ -473,15 +473,16 @@ impl Transactions {
     pub(crate) fn handle_no_reply(&mut self, now: Instant, why: NoReply) {
         let Some(ask) = self.asked.take() else { return };
         match why {
-            NoReply::NotSent => self.again(now, ask, WriteOutcome::NotWritten),
-            NoReply::Unanswered => {
+            NoReply::NotSent | NoReply::Unanswered => {
                 let group = match &ask {
                     Ask::CommitOffsets(commit) => Some(commit.group.group.clone()),
                     _ => None,
                 };
-                // A dead coordinator answers nothing.
+                // A dead coordinator answers nothing, and soon nothing can be sent to it either: another has taken its place.
                 self.orders.push_back(Order::Forget { group });
-                self.again(now, ask, WriteOutcome::PossiblyWritten);
+                let written = why == NoReply::Unanswered;
+                let outcome = if written { WriteOutcome::PossiblyWritten } else { WriteOutcome::NotWritten };
+                self.again(now, ask, outcome);
             }
             NoReply::Unsupported => self.over(TransactionErrorKind::Unsupported),
             NoReply::Closed => self.over(TransactionErrorKind::Closed),

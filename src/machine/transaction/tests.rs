@@ -335,6 +335,27 @@ fn a_coordinator_that_moved_or_died_is_looked_for_again() {
     assert_eq!(rig.orders, [Order::Forget { group: Some("g".to_owned()) }]);
 }
 
+/// A coordinator was killed, the first request to it had no answer, and those after it could not even be sent: the transaction asked
+/// the dead one until it came back, though another had long taken its place.
+#[test]
+fn a_coordinator_that_nothing_can_be_sent_to_is_looked_for_again() {
+    for version in BOTH {
+        let mut rig = Rig::open(version);
+        rig.written();
+        rig.end(true);
+        rig.orders.clear();
+        for round in 0..3 {
+            assert!(matches!(rig.call().ask, Ask::End { commit: true }), "{round}");
+            rig.machine.handle_no_reply(rig.now, NoReply::NotSent);
+            rig.take_orders();
+            assert_eq!(std::mem::take(&mut rig.orders), [Order::Forget { group: None }], "{round}");
+        }
+        rig.call();
+        rig.reply(ErrorCode::NONE);
+        assert!(matches!(rig.machine.ended(), Some(Ok(Ended::Committed))));
+    }
+}
+
 #[test]
 fn a_cluster_that_runs_another_version_gets_another_epoch_before_the_next_transaction() {
     let mut rig = Rig::open(Version::One);
