@@ -102,6 +102,8 @@ impl Fetcher {
         let first = cursor.buffered.front().map_or(from, |chunk| chunk.from);
         cursor.validate = false;
         if end_offset >= from {
+            // Nothing of what was read is missing there. Asked in the same way it would say so again, and send nothing.
+            cursor.epoch_unknown = true;
             return;
         }
         let (to, at) = if first < end_offset { (first, cursor.handed_epoch) } else { (end_offset, Some(at)) };

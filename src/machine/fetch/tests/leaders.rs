@@ -292,3 +292,19 @@ fn a_late_answer_of_the_old_topic_does_not_end_the_reset_of_the_new_one() {
         assert_eq!(of(&rig.ask(NODE), 0).offset, Offset(0));
     }
 }
+
+/// A leader that told of a divergence behind the position was asked by its round trips, a thousand times a second, and nothing was read.
+#[test]
+fn a_divergence_behind_the_position_is_none_and_is_not_asked_for_again() {
+    let mut rig = Rig::new(1, small());
+    rig.append(0, 10, 10);
+    rig.fetcher.assign(start(0, 5, Some(3)));
+    rig.update();
+    rig.logs.get_mut(&tp(0)).unwrap().diverging = Some((9, 50));
+    let plan = rig.fetch();
+    assert_eq!(of(&plan, 0).last_fetched_epoch, Some(LeaderEpoch(3)));
+    let plan = rig.fetch();
+    assert_eq!(of(&plan, 0).last_fetched_epoch, None);
+    assert_eq!(rig.take(), (0, 5..10));
+    assert!(rig.events().is_empty());
+}
