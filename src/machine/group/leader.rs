@@ -23,10 +23,12 @@ pub(super) struct Plan {
 impl Plan {
     /// The members that an answer to the leader names. One whose subscription cannot be read gets nothing.
     pub(super) fn new(assignor: Arc<dyn Assignor>, response: &JoinGroupResponse) -> (Self, Vec<GroupFault>) {
-        let mut faults = Vec::new();
+        let (mut faults, mut known) = (Vec::new(), BTreeSet::new());
         let members = response
             .members
             .iter()
+            // One that is named twice counts once: of two assignments for it the coordinator keeps the last.
+            .filter(|member| known.insert(member.member_id.as_str()))
             .map(|member| {
                 let subscription = Subscription::decode(&member.metadata).unwrap_or_else(|error| {
                     let member = member.member_id.to_string();
