@@ -10,6 +10,8 @@ mod hostile;
 mod logins;
 mod produce;
 mod replicas;
+#[cfg(feature = "kafka")]
+mod reports;
 mod share_groups;
 mod transactions;
 mod versions;
