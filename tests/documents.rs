@@ -31,7 +31,9 @@ fn every_relative_link_resolves() {
 #[test]
 fn every_test_of_the_fault_table_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let table = fs::read_to_string(root.join("docs/faults.md")).expect("readable document");
+    let document = fs::read_to_string(root.join("docs/faults.md")).expect("readable document");
+    // What becomes of other clients is no row of ours.
+    let table = document.split("\n## Other clients").next().expect("a part before it");
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| ---")).collect();
     let mut named = 0;
     let mut wrong = Vec::new();
