@@ -343,6 +343,7 @@ fn a_coordinator_that_nothing_can_be_sent_to_is_looked_for_again() {
         let mut rig = Rig::open(version);
         rig.written();
         rig.end(true);
+        rig.take_orders();
         rig.orders.clear();
         for round in 0..3 {
             assert!(matches!(rig.call().ask, Ask::End { commit: true }), "{round}");
