@@ -337,7 +337,7 @@ impl<T: Clone> Partition<T> {
             Verdict::Written => self.on_written(cx, at, &answer),
             _ if self.window[at].batch.is_none() => self.drop_number(at),
             verdict if cx.scope.is_some_and(|scope| self.ends_transaction(scope, at, verdict, &answer)) => {
-                self.fail_in_transaction(cx, at, answer);
+                self.fail_in_transaction(cx, at, verdict, answer);
             }
             Verdict::Refused => self.on_refused(cx, at, answer),
             Verdict::TooLarge => self.on_too_large(cx, at, answer),
@@ -650,8 +650,9 @@ impl<T: Clone> Partition<T> {
         }
     }
 
-    fn fail_in_transaction(&mut self, cx: &mut Context<'_, T>, at: usize, answer: PartitionAnswer) {
+    fn fail_in_transaction(&mut self, cx: &mut Context<'_, T>, at: usize, verdict: Verdict, answer: PartitionAnswer) {
         let Some((batch, doubt)) = self.take_out(at) else { return };
+        let doubt = doubt || matches!(verdict, Verdict::Again(WriteOutcome::PossiblyWritten));
         let told = answer.record_errors.into_iter().find_map(|error| error.message);
         let kind = match cx.scope {
             Some(Scope { doomed: true, .. }) => ProduceErrorKind::Aborted,

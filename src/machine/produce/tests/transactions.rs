@@ -156,3 +156,22 @@ fn lost_answers_are_no_failure() {
     assert_eq!(world.produce.poll_quiet(), Some(true));
     world.check();
 }
+
+/// A leader that stepped down after it had appended: what it had was told as not written once its transaction was doomed.
+#[test]
+fn an_abort_tells_what_may_have_been_written_as_such() {
+    let after = (Fault::After(ErrorCode::NOT_LEADER_OR_FOLLOWER), WriteOutcome::PossiblyWritten);
+    let before = (Fault::Before(ErrorCode::NOT_ENOUGH_REPLICAS), WriteOutcome::NotWritten);
+    for (fault, outcome) in [after, before] {
+        let mut world = World::in_transaction(1, true);
+        world.codes(0, [fault]);
+        let id = world.send(0);
+        world.run(Duration::from_millis(5));
+        assert!(world.sent.len() == 1 && world.outcomes.is_empty(), "its request is on its way");
+        world.produce.end_transaction(world.now, true);
+        world.for_a_while();
+        let failure = world.failure(id);
+        assert_eq!((&failure.kind, failure.outcome), (&ProduceErrorKind::Aborted, outcome));
+        assert_eq!(world.produce.poll_quiet(), Some(true));
+    }
+}
