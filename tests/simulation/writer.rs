@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use kafka_harbor::client::{
-    Delivery, Ended, GroupMetadata, GroupOffset, Transaction, TransactionError, TransactionalProducer,
+    Delivery, Ended, GroupMetadata, GroupOffset, Transaction, TransactionError, TransactionErrorKind,
+    TransactionalProducer,
 };
 use kafka_harbor::error::WriteOutcome;
 use kafka_harbor::record::Offset;
@@ -97,8 +98,8 @@ impl Writer {
                 known = match producer.resolve().await.expect("there was one") {
                     Ok(ended) => Ok(ended),
                     Err(error) if error.outcome == WriteOutcome::NotWritten => Ok(Ended::Aborted),
-                    Err(error) if error.is_fatal() => Err(Some(error)),
-                    Err(_) => continue,
+                    Err(error) if matches!(error.kind, TransactionErrorKind::NotInTime { .. }) => continue,
+                    Err(error) => Err(error.is_fatal().then_some(error)),
                 };
                 break;
             }
