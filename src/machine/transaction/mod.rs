@@ -15,8 +15,9 @@
 //!   was added is answered (the barrier that krafka 0.17.0 lacked).
 //! - What was asked of EndTxn once is never asked otherwise: after a commit that was not answered comes the same commit
 //!   again, until the coordinator says what became of it (KAFKA-17754).
-//! - A try of EndTxn that is still somewhere on its way must not meet the next transaction. By transaction version 2 (KIP-890) each
-//!   has its own epoch. By version 1 the epoch is bumped before the next one begins, wherever an EndTxn was in doubt.
+//! - A request that is still somewhere on its way must not meet the next transaction: not an EndTxn, and nothing that adds
+//!   to one, or the next would commit the offsets of the one before. By transaction version 2 (KIP-890) each has its own
+//!   epoch. By version 1 the epoch is bumped before the next one begins, wherever an answer is missing.
 
 mod error;
 #[cfg(test)]
@@ -88,6 +89,8 @@ struct Contents {
     failure: Option<TransactionError>,
     /// Whether the coordinator may know of it.
     begun: bool,
+    /// Whether a request that adds to it was not answered, so that it may still arrive.
+    astray: bool,
     /// Partitions that wait to become part of it.
     wanted: BTreeMap<PartitionIndex, TopicPartition>,
     offsets: VecDeque<OffsetCommit>,
@@ -543,10 +546,10 @@ impl Transactions {
                 if self.version == Version::Two {
                     self.producer = producer.or(self.producer);
                 }
-                // By version 1 an EndTxn that is still on its way, and numbers that were given and not written, belong to this
+                // By version 1 what is still on its way, and numbers that were given and not written, belong to this
                 // epoch. By version 2 an answer without an epoch leaves the old one.
                 let renew = match self.version {
-                    Version::One => doubt || !commit,
+                    Version::One => doubt || self.open.astray || !commit,
                     Version::Two => producer.is_none(),
                 };
                 self.finish(commit, renew);
@@ -566,8 +569,12 @@ impl Transactions {
     fn again(&mut self, now: Instant, ask: Ask, outcome: WriteOutcome) {
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some(now + self.backoff.delay(self.failures, (self.random)()));
-        if let (Ask::End { .. }, State::Ending { doubt, .. }) = (&ask, &mut self.state) {
-            *doubt |= outcome == WriteOutcome::PossiblyWritten;
+        if outcome == WriteOutcome::PossiblyWritten {
+            match (&ask, &mut self.state) {
+                (Ask::Init, _) => {}
+                (Ask::End { .. }, State::Ending { doubt, .. }) => *doubt = true,
+                _ => self.open.astray = true,
+            }
         }
         // A transaction that will be aborted is added nothing more.
         if self.open.failure.is_some() || matches!(self.state, State::Draining { commit: false }) {
