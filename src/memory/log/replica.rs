@@ -61,9 +61,9 @@ impl PartitionLog {
         self.store(stored.batch.clone(), stored.order, now);
     }
 
-    /// The batches that begin at this offset or behind it.
+    /// The batch that holds this offset, and those behind it.
     pub(crate) fn batches_from(&self, offset: Offset) -> impl Iterator<Item = &StoredBatch> {
-        let first = self.batches.partition_point(|stored| stored.batch.header().base_offset < offset);
+        let first = self.batches.partition_point(|stored| stored.batch.header().next_offset() <= offset);
         self.batches.range(first..)
     }
 

@@ -135,3 +135,19 @@ fn a_hung_node_answers_nothing_until_it_goes_on() {
     rig.cluster.resume(1, rig.now);
     assert!(rig.answer::<FetchRequest>(connection, 12).is_some());
 }
+
+/// Found by the simulation: the follower left out the batch that the log begins within, and lost it once it led.
+#[test]
+fn a_follower_that_begins_within_a_batch_has_it_whole() {
+    let mut rig = three();
+    rig.cluster.crash(3, rig.now);
+    rig.produce(1, "t", 0, batch_of(&["a", "b", "c"]));
+    rig.produce(1, "t", 0, batch_of(&["d"]));
+    rig.cluster.delete_records(&at("t", 0), Offset(1), rig.now).expect("there");
+    rig.cluster.restart(3, rig.now);
+    assert_eq!(rig.cluster.batches(&at("t", 0), 3), rig.cluster.batches(&at("t", 0), 1));
+    for node in [1, 2] {
+        rig.cluster.crash(node, rig.now);
+    }
+    assert_eq!(values(&rig.fetch(3, "t", 0, 1)), ["a", "b", "c", "d"], "the batch of the position, whole");
+}
