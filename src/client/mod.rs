@@ -17,7 +17,7 @@ mod login;
 mod meter;
 mod partitioner;
 mod producer;
-#[cfg(feature = "sasl")]
+#[cfg(any(feature = "sasl", feature = "tls"))]
 mod secret;
 mod share;
 mod telemetry;

@@ -1,6 +1,5 @@
 //! Options of the adapter.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Joined, KafkaAdapter};
@@ -76,7 +75,7 @@ impl KafkaAdapterBuilder {
 
     /// How streams to brokers are made.
     #[cfg(feature = "testing")]
-    pub(crate) fn connector(mut self, connector: Arc<dyn crate::client::transport::Connector>) -> Self {
+    pub(crate) fn connector(mut self, connector: std::sync::Arc<dyn crate::client::transport::Connector>) -> Self {
         self.client = self.client.connector(connector);
         self
     }
