@@ -10,7 +10,7 @@ use kafka_protocol::messages::{
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 
 use super::member::Member;
 use super::state::{Phase, Shared, leader, wake};
@@ -190,7 +190,7 @@ impl Membership {
     fn events(&mut self) {
         while let Some(event) = self.group.poll_event() {
             match event {
-                GroupEvent::NeedTopics { topics } => self.ask_for_topics(topics),
+                GroupEvent::NeedTopics { topics } => self.ask_for_topics(topics, Duration::ZERO),
                 GroupEvent::UseClassic { why } => {
                     tracing::info!(group = self.shared.group(), why, "joining by the classic group protocol");
                     self.group = Member::classic(&self.shared.settings, self.topics.all());
@@ -272,11 +272,14 @@ impl Membership {
             Some(Revocation { partitions: partitions.iter().cloned().collect(), release: Some(receiver) });
     }
 
-    fn ask_for_topics(&mut self, topics: Vec<Topic>) {
+    fn ask_for_topics(&mut self, topics: Vec<Topic>, wait: Duration) {
         let cluster = self.shared.cluster.clone();
-        let deadline = deadline_in(self.shared.settings.group.request_timeout);
+        let limit = self.shared.settings.group.request_timeout;
         self.answers.spawn(async move {
-            let view = cluster.refreshed(&topics, deadline).await;
+            if !wait.is_zero() {
+                sleep(wait).await;
+            }
+            let view = cluster.refreshed(&topics, deadline_in(limit)).await;
             Answer::Topics(topics, view)
         });
     }
@@ -427,9 +430,9 @@ impl Membership {
                 let what = format!("partitions of {topics:?}: {error}");
                 let group = self.shared.group().to_owned();
                 self.shared.tell(ConsumerEvent::Fault(ConsumerError::Unreachable { group, what }));
-                // The other kind of member asks again by itself.
+                // The other kind of member asks again by itself. What fails at once is not asked for in a loop.
                 if self.group.as_classic().is_some() {
-                    self.ask_for_topics(topics);
+                    self.ask_for_topics(topics, ASK_AGAIN);
                 }
             }
             Answer::Listed(Ok(listing)) => self.take_listing(&listing),
@@ -704,6 +707,8 @@ fn is_silent(error: &RequestError) -> bool {
 
 /// How often topics that do not exist are looked for.
 const LOOK_FOR_TOPICS: Duration = Duration::from_secs(10);
+/// A leader that cannot learn of its topics' partitions asks again after this.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// What is kept of a leave's time for the LeaveGroup itself, when commits still wait.
 const LEAVE_RESERVE: Duration = Duration::from_secs(1);
 const NOT_LEFT: &str = "not left in time";
