@@ -1,12 +1,12 @@
 //! One member of a KIP-848 group: the coordinator assigns, and heartbeats carry everything.
 //!
 //! ```text
-//!               ┌──────────── fenced, not known, silent for a session: all is lost ────────────┐
+//!               ┌────────────────────── not known: all is lost ───────────────────────────────┐
 //!               ▼                                                                              │
 //!  Probing ─▶ Joining ──epoch given──▶ Stable ──assignment takes away──▶ Revoking ─────────────┤
-//!     │         ▲                        ▲                                 │    │              │
-//!     ▼         │                        └── given back: acknowledged ─────┘    └─ not in time │
-//!  a classic    └─────────────────────────── Leaving ◀─────────────────────────────────────────┘
+//!     │         ▲                        ▲                                 │                   │
+//!     ▼         │                        └── given back: acknowledged ─────┘   fenced, silent  │
+//!  a classic    └──── known to be gone ───── Leaving ◀──── for a session, not given back in time
 //!  group in use:
 //!  Ended            any ──leave──▶ Leaving ──▶ Ended      any ──fenced, refused for good──▶ Ended
 //! ```
@@ -15,6 +15,10 @@
 //! the coordinator takes a member with the epoch before, whose answer was lost, for what it is. What is taken away is given back
 //! first and acknowledged by the next heartbeat, which is sent at once; only then does the coordinator give it to others, and
 //! give this member more.
+//!
+//! A member that lets go by itself leaves before it joins anew, until the coordinator has heard it. To one that still has it,
+//! a join would be the same member in the same epoch (KAFKA-19233), and what the member sent before it let go would be taken:
+//! offsets of a transaction, behind the position that was read since.
 //!
 //! Assignments name topics by id. One whose name metadata does not have yet is kept and asked for until it does: the coordinator
 //! does not say it twice.
@@ -234,7 +238,7 @@ impl ConsumerGroup {
     /// Acts on what is due.
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         if self.is_member() && now >= self.session_end() {
-            self.join_anew(now, LossCause::SessionExpired);
+            self.leave_and_join_anew(now, LossCause::SessionExpired);
         }
         if let State::Revoking(revocation) = &self.state
             && now >= revocation.deadline
@@ -242,8 +246,7 @@ impl ConsumerGroup {
             // The coordinator is about to take this member for dead: it goes by itself, and comes again with nothing.
             let partitions = revocation.partitions.iter().cloned().collect();
             self.events.push_back(GroupEvent::Fault(GroupFault::RevocationTimedOut { partitions }));
-            self.join_anew(now, LossCause::RevocationTimedOut);
-            self.state = State::Leaving { again: true };
+            self.leave_and_join_anew(now, LossCause::RevocationTimedOut);
         }
         if self.lookup.as_ref().is_some_and(|lookup| now >= lookup.again_at) {
             self.look_up(now);
@@ -278,8 +281,8 @@ impl ConsumerGroup {
             return self.end(EndReason::Failed { what: failure.what });
         }
         self.search(now);
-        if let State::Leaving { again } = self.state {
-            return self.left(now, again);
+        if let State::Leaving { again: false } = self.state {
+            return self.end(EndReason::Left);
         }
         self.events.push_back(GroupEvent::Fault(GroupFault::Unreachable { what: failure.what }));
     }
@@ -322,10 +325,11 @@ impl ConsumerGroup {
         if self.in_flight.take_if(|asked| *asked == id).is_none() {
             return;
         }
-        if let State::Leaving { again } = self.state {
-            return self.left(now, again);
-        }
         match ErrorCode(response.error_code) {
+            _ if matches!(self.state, State::Leaving { again: false }) => self.end(EndReason::Left),
+            code if matches!(self.state, State::Leaving { .. }) && !may_have_stayed(code) => {
+                (self.state, self.due, self.announced) = (State::Joining, now, false);
+            }
             ErrorCode::NONE if response.member_epoch > NO_EPOCH => self.accepted(now, response, name_of),
             ErrorCode::NONE => self.refused(now, HEARTBEAT, ErrorCode::UNKNOWN_SERVER_ERROR),
             code => self.refused(now, HEARTBEAT, code),
@@ -528,9 +532,8 @@ impl ConsumerGroup {
         let joining = matches!(self.state, State::Joining);
         self.full = true;
         match code {
-            ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_MEMBER_EPOCH => {
-                self.join_anew(now, LossCause::Refused { api, code });
-            }
+            ErrorCode::UNKNOWN_MEMBER_ID => self.join_anew(now, LossCause::Refused { api, code }),
+            ErrorCode::FENCED_MEMBER_EPOCH => self.leave_and_join_anew(now, LossCause::Refused { api, code }),
             ErrorCode::GROUP_ID_NOT_FOUND if !joining => self.join_anew(now, LossCause::Refused { api, code }),
             ErrorCode::GROUP_ID_NOT_FOUND | ErrorCode::UNSUPPORTED_VERSION if self.may_be_classic() => {
                 self.give_way("the coordinator refuses the consumer protocol");
@@ -584,6 +587,12 @@ impl ConsumerGroup {
         self.failures += 1;
     }
 
+    /// The same where the coordinator may still have this member.
+    fn leave_and_join_anew(&mut self, now: Instant, cause: LossCause) {
+        self.join_anew(now, cause);
+        self.state = State::Leaving { again: true };
+    }
+
     /// All that is owned is gone: another member may have it already.
     fn lose(&mut self, cause: LossCause) {
         self.epoch = NO_EPOCH;
@@ -594,14 +603,6 @@ impl ConsumerGroup {
         if !partitions.is_empty() {
             self.events.push_back(GroupEvent::Lost { partitions, cause });
         }
-    }
-
-    fn left(&mut self, now: Instant, again: bool) {
-        if !again {
-            return self.end(EndReason::Left);
-        }
-        self.state = State::Joining;
-        self.due = now;
     }
 
     /// Ends in favour of a classic membership.
@@ -647,6 +648,11 @@ impl ConsumerGroup {
         self.last_request += 1;
         RequestId(self.last_request)
     }
+}
+
+/// Whether a member that was answered so when it left may still be one.
+fn may_have_stayed(code: ErrorCode) -> bool {
+    code.is_retriable() || code == ErrorCode::UNKNOWN_SERVER_ERROR
 }
 
 const HEARTBEAT: &str = "ConsumerGroupHeartbeat";

@@ -590,6 +590,11 @@ impl Group {
     fn check_session(&mut self, now: Instant) {
         if self.beats() && now >= self.session_end() {
             self.lose(LossCause::SessionExpired);
+            if self.config.plain_subscription {
+                // A coordinator that still has this member would find that nothing about it has changed, and let it into the same
+                // generation: what it sent before would be taken. Other subscriptions say a generation, and so differ.
+                self.member_id = StrBytes::new();
+            }
             self.join_again(now, RejoinCause::Lost);
         }
     }

@@ -19,7 +19,6 @@ impl ConsumerGroup {
             .with_instance_id(self.config.instance_id.clone())
             .with_rebalance_timeout_ms(UNCHANGED);
         if let State::Leaving { again } = self.state {
-            self.announced = false;
             // A static member comes back, so its partitions wait for it. One that was too slow must not be waited for.
             let is_static = self.config.instance_id.is_some() && !again;
             return request.with_member_epoch(if is_static { LEAVE_STATIC } else { LEAVE });

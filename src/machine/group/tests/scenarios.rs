@@ -198,6 +198,26 @@ fn a_member_that_is_cut_off_gives_up_when_its_session_is_over() {
     assert_eq!(world.shares(), [1, 1]);
 }
 
+/// A coordinator that still has the member finds that nothing about it has changed and lets it into the same generation, where
+/// it takes what was sent before the member let go.
+#[test]
+fn one_that_gave_up_and_says_the_same_as_ever_comes_again_as_another_member() {
+    for plain_subscription in [true, false] {
+        let mut world = World::new(2);
+        world.join_with(GroupConfig { plain_subscription, ..eager() }, &["orders"]);
+        world.settle();
+        let id = world.nodes[0].group.member_id.clone();
+        world.nodes[0].cut = true;
+        world.run_until(14 * SECOND, "gave up", |world| world.nodes[0].owns.is_empty());
+        let again = world.nodes[0].group.member_id.clone();
+        // A subscription that says its generation has changed by that.
+        assert_eq!(again, if plain_subscription { StrBytes::new() } else { id });
+        world.nodes[0].cut = false;
+        world.run(30 * SECOND);
+        world.settle();
+    }
+}
+
 #[test]
 fn a_coordinator_that_moves_costs_nothing_but_time() {
     let mut world = World::new(4);

@@ -181,6 +181,43 @@ fn a_member_that_is_silent_for_a_session_lets_go_by_itself() {
     world.settle();
 }
 
+/// The coordinator had heard the member all along and only its answers were lost: it let the member join in the epoch that it had
+/// had, and took the offsets of a transaction that was sent before the loss, behind the position that was read after it.
+#[test]
+fn a_member_that_let_go_by_itself_joins_only_after_it_has_left_and_so_in_a_later_epoch() {
+    let mut world = World::new(4);
+    let at = world.join();
+    world.settle();
+    let before = world.nodes[at].group.epoch;
+    world.lose = usize::MAX;
+    world.run(20 * SECOND);
+    assert_eq!(world.nodes[at].lost(), 1);
+    let left = world.coordinator.seen.iter().filter(|request| request.member_epoch == -1).count();
+    assert!(left > 1, "until it is known to be gone: {left}");
+    let joins = |world: &World| world.coordinator.seen.iter().filter(|request| request.member_epoch == 0).count();
+    assert_eq!(joins(&world), 1, "and before that it does not come again");
+    world.lose = 0;
+    world.settle();
+    assert_eq!(joins(&world), 2);
+    assert!(world.nodes[at].group.epoch > before);
+}
+
+/// Kafka before 4.2 refuses a member that it still has to join anew (KAFKA-19233): it was kept out until its session's end.
+#[test]
+fn one_that_is_fenced_and_still_known_leaves_before_it_joins_anew() {
+    let mut world = World::new(4);
+    let at = world.join();
+    world.settle();
+    let before = world.nodes[at].group.epoch;
+    world.coordinator.refuse.push_back(ErrorCode::FENCED_MEMBER_EPOCH);
+    world.run(4 * SECOND);
+    let epochs: Vec<_> = world.coordinator.seen.iter().map(|request| request.member_epoch).collect();
+    let left = epochs.iter().position(|epoch| *epoch == -1).expect("it left");
+    assert_eq!(epochs[left + 1], 0);
+    assert_eq!((world.nodes[at].lost(), world.shares()[at]), (1, 4));
+    assert!(world.nodes[at].group.epoch > before);
+}
+
 /// librdkafka#5541: a member that had exceeded its interval joined with what it owned, was refused with INVALID_REQUEST and
 /// never came back.
 #[test]
