@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::history::{Group, History, Recorder};
-use super::log::{self, Logged};
+use super::log::{self, Fate, Holds, Logged};
 use super::{copier, member, misfortune, operator, producer, writer};
 
 pub(crate) const TOPIC: &str = "orders";
@@ -261,7 +261,7 @@ async fn live(seed: u64) -> History {
     world.recorder.misfortune("calm");
     world.enter(Phase::Calm);
     let deadline = Instant::now() + DRAINS_WITHIN;
-    while Instant::now() < deadline && !(writing.is_empty() && is_drained(&world)) {
+    while Instant::now() < deadline && !(writing.is_empty() && is_drained(&world) && is_decided(&world)) {
         sleep(SECOND / 10).await;
         while let Some(ended) = writing.try_join_next() {
             ended.unwrap();
@@ -288,6 +288,15 @@ fn is_drained(world: &World) -> bool {
                 end == cluster.committed(group.id(), &partition).or(Some(Offset(0)))
             })
         })
+    })
+}
+
+/// Whether no transaction is open: one that its producer left is aborted once its time is up, which who reads what is not
+/// committed does not wait for.
+fn is_decided(world: &World) -> bool {
+    world.broker.act(|cluster, _| {
+        let all = (0..partitions(cluster)).chain((0..MOST_PARTITIONS).map(|index| COPIES + index));
+        all.flat_map(|index| world.log(cluster, index)).all(|logged| !matches!(logged.holds, Holds::Record(_, Fate::Open)))
     })
 }
 
