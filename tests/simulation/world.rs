@@ -296,7 +296,8 @@ fn is_drained(world: &World) -> bool {
 fn is_decided(world: &World) -> bool {
     world.broker.act(|cluster, _| {
         let all = (0..partitions(cluster)).chain((0..MOST_PARTITIONS).map(|index| COPIES + index));
-        all.flat_map(|index| world.log(cluster, index)).all(|logged| !matches!(logged.holds, Holds::Record(_, Fate::Open)))
+        all.flat_map(|index| world.log(cluster, index))
+            .all(|logged| !matches!(logged.holds, Holds::Record(_, Fate::Open)))
     })
 }
 
