@@ -73,6 +73,8 @@ pub(crate) struct ConsumerGroup {
     /// What this member may work on, partitions under revocation included.
     owned: BTreeMap<TopicPartition, Uuid>,
     target: BTreeSet<(Uuid, i32)>,
+    /// Whether the last answer said the assignment that was known.
+    repeated: bool,
     names: BTreeMap<Uuid, Topic>,
     lookup: Option<Lookup>,
     failures: u32,
@@ -131,6 +133,7 @@ impl ConsumerGroup {
             unreleased_until: None,
             owned: BTreeMap::new(),
             target: BTreeSet::new(),
+            repeated: false,
             names: BTreeMap::new(),
             lookup: None,
             failures: 0,
@@ -436,6 +439,7 @@ impl ConsumerGroup {
         if let Some(id) = response.member_id.as_ref().filter(|id| !id.is_empty()) {
             self.member_id = id.clone();
         }
+        let before = response.assignment.as_ref().map(|_| self.target.clone());
         if let Some(assignment) = &response.assignment {
             self.aim(assignment);
             self.name(name_of);
@@ -443,9 +447,12 @@ impl ConsumerGroup {
         }
         let told = self.events.len();
         self.reconcile(now);
+        self.repeated &= response.assignment.is_some();
         if response.assignment.is_some() && matches!(self.state, State::Stable) {
-            // Even one that changes nothing: it may take away what came in an answer that was lost.
-            self.changed(now);
+            // Even one that changes nothing: it may take away what came in an answer that was lost. One that is said once more in
+            // answer to that is acknowledged at the interval: a coordinator that always says it would be asked by its round trips.
+            let again = before.as_ref() == Some(&self.target);
+            if std::mem::replace(&mut self.repeated, again) && again { self.untold = true } else { self.changed(now) }
         }
         let assigned = self.events.iter().skip(told).any(|event| matches!(event, GroupEvent::Assigned { .. }));
         if joined && !assigned {

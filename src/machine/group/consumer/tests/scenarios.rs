@@ -140,7 +140,7 @@ fn an_assignment_that_changes_nothing_is_acknowledged_all_the_same() {
         .with_member_epoch(1)
         .with_heartbeat_interval_ms(5_000)
         .with_assignment(Some(assignment(&[(ORDERS, 0)].into())));
-    for _ in 0..3 {
+    for _ in 0..2 {
         let told = group.poll_transmit(now).expect("at once");
         let GroupRequest::ConsumerHeartbeat(_, request) = told.request else { panic!("{told:?}") };
         assert!(request.topic_partitions.is_some());
@@ -529,4 +529,32 @@ fn a_coordinator_that_takes_joins_and_no_members_is_asked_ever_more_slowly() {
         }
     }
     assert!((5..60).contains(&joins), "{joins} joins in a minute");
+}
+
+/// A coordinator that said the assignment with each answer was told what is owned by its round trips, a thousand times a second.
+#[test]
+fn an_assignment_that_is_said_with_each_answer_is_answered_at_the_interval() {
+    let begun = Instant::now();
+    let (mut now, mut beats) = (begun, 0);
+    let mut group = ConsumerGroup::new(now, World::config(), ["t".into()], "m".to_owned(), 1);
+    while now < begun + 60 * SECOND {
+        group.handle_timeout(now);
+        while group.poll_event().is_some() {}
+        let Some(Transmit { id, request, .. }) = group.poll_transmit(now) else {
+            now = group.poll_timeout().expect("it goes on");
+            continue;
+        };
+        match request {
+            GroupRequest::FindCoordinator => group.handle_coordinator(now, id, Ok(NodeId(1))),
+            _ => {
+                beats += 1;
+                let answer = ConsumerGroupHeartbeatResponse::default()
+                    .with_member_epoch(1)
+                    .with_heartbeat_interval_ms(5_000)
+                    .with_assignment(Some(assignment(&[(ORDERS, 0), (ORDERS, 1)].into())));
+                group.handle_heartbeat(now, id, &answer, |_| Some("t".into()));
+            }
+        }
+    }
+    assert!((12..=15).contains(&beats), "{beats} heartbeats in a minute");
 }
