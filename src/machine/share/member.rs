@@ -240,7 +240,9 @@ impl ShareMember {
 
     /// The coordinator was found, or asking for it failed.
     pub(crate) fn handle_coordinator(&mut self, now: Instant, id: u64, found: Result<NodeId, Failure>) {
-        if !matches!(self.coordinator, Coordinator::Unknown { asked: Some(asked), .. } if asked == id) {
+        let expected = matches!(self.coordinator, Coordinator::Unknown { asked: Some(asked), .. } if asked == id);
+        // One that left before it had a coordinator is told nothing more.
+        if !expected || self.is_ended() {
             return;
         }
         match found {
@@ -642,5 +644,17 @@ mod tests {
         let mut never = self::member(now);
         never.leave();
         assert_eq!(events(&mut never), [MemberEvent::Ended(MemberEnd::Left)]);
+    }
+
+    #[test]
+    fn one_that_has_ended_tells_nothing_of_the_coordinator_that_it_asked_for() {
+        let now = Instant::now();
+        let mut member = ShareMember::new(now, MemberConfig::new("g"), "me".to_owned(), 7);
+        let asked = member.poll_transmit(now).unwrap();
+        member.leave();
+        assert_eq!(events(&mut member), [MemberEvent::Ended(MemberEnd::Left)]);
+        let failure = Failure { fatal: true, silent: false, what: "gone".to_owned() };
+        member.handle_coordinator(now, asked.id, Err(failure));
+        assert_eq!(events(&mut member), []);
     }
 }

@@ -682,7 +682,9 @@ impl Sessions {
         let is_one = pieces.len() == 1;
         let mut again = Vec::new();
         for piece in pieces {
-            if now >= piece.deadline || (is_one && piece.first == piece.last) {
+            // What this client says by itself nobody waits for, and there is no end to the halves of a gap that a peer made up: the
+            // lock's end does the same.
+            if piece.ticket.is_none() || now >= piece.deadline || (is_one && piece.first == piece.last) {
                 self.conclude(piece, Err(Refusal::Lost));
             } else if is_one {
                 let middle = piece.first + (piece.last - piece.first) / 2;

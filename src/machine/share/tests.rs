@@ -259,6 +259,21 @@ fn a_lost_lock_costs_only_its_own_record() {
     assert_eq!(outcomes, expected);
 }
 
+/// A broker that refused the acknowledgement of a gap was asked for its halves, and theirs: of one that it made up, by its round trips
+/// for as long as it said that the lock holds.
+#[test]
+fn a_gap_whose_acknowledgement_is_refused_is_left_to_the_end_of_its_lock() {
+    let mut rig = Rig::new(&[0]);
+    let plan = rig.plan(A);
+    let mut answer = acquired(0, &[(0, 0)]);
+    answer.opened.as_mut().unwrap().gaps = vec![(1, 1 << 62)];
+    rig.answer(&plan, ErrorCode::NONE, vec![answer]);
+    let plan = rig.plan(A);
+    assert_eq!(said(&plan), [(0, vec![(1, 1 << 62, vec![0])])]);
+    rig.answer(&plan, ErrorCode::NONE, vec![part(0, ErrorCode::NONE, ErrorCode::INVALID_RECORD_STATE)]);
+    assert_eq!(rig.waits(A), None);
+}
+
 #[test]
 fn of_locks_that_are_over_nothing_more_is_asked() {
     let mut rig = Rig::new(&[0]);
