@@ -48,6 +48,8 @@ struct Script {
     fetched: Mutex<Vec<(i64, i32)>>,
     /// Whether logins are refused; sessions last ten seconds.
     keeps_out: AtomicBool,
+    /// Whether metadata is silent from the first join on.
+    blinds_leaders: AtomicBool,
     /// Epoch and end of the log before it was truncated, told to the next who asks with an epoch.
     diverging: Mutex<Option<(i32, i64)>>,
 }
@@ -119,6 +121,9 @@ impl Script {
         if self.rebalancing.load(Ordering::SeqCst) {
             let response = JoinGroupResponse::default().with_error_code(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS.0);
             return exchange.answer::<JoinGroupRequest>(&response);
+        }
+        if self.blinds_leaders.load(Ordering::SeqCst) {
+            self.silence(&["Metadata"]);
         }
         let generation = self.generation.fetch_add(1, Ordering::SeqCst) as i32 + 1;
         let id = StrBytes::from_string(format!("member-{generation}"));
@@ -509,6 +514,29 @@ async fn a_member_that_cannot_join_says_so_and_goes_on_trying() {
     assert!(matches!(next(&mut consumer).await, ConsumerEvent::Fault(ConsumerError::Unreachable { .. })));
     script.silence(&[]);
     consumer.joined(60 * SECOND).await.unwrap();
+}
+
+/// What a leader could not ask for at all, as its client was closed meanwhile, it asked for in a loop: with a core, and a fault a round.
+#[tokio::test(start_paused = true)]
+async fn a_leader_whose_question_for_partitions_fails_at_once_asks_again_after_a_while() {
+    let script = Script::new(1);
+    script.blinds_leaders.store(true, Ordering::SeqCst);
+    let (client, brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    while brokers.count("a:1 JoinGroup") == 0 {
+        sleep(SECOND / 10).await;
+    }
+    sleep(SECOND).await;
+    let _ = client.close(Duration::ZERO).await;
+    let (begun, mut faults) = (Instant::now(), 0);
+    while begun.elapsed() < SECOND && faults < 100 {
+        match timeout(SECOND, consumer.next()).await {
+            Ok(Some(ConsumerEvent::Fault(ConsumerError::Unreachable { .. }))) => faults += 1,
+            Ok(Some(_)) | Err(_) => {}
+            Ok(None) => break,
+        }
+    }
+    assert!((2..=12).contains(&faults), "{faults} questions in {:?}", begun.elapsed());
 }
 
 /// Withdrawn credentials ended a membership for good, in a process that might have run for weeks, however soon they were good
