@@ -299,7 +299,7 @@ fn data(choices: &mut Choices<'_>, number: i32, offset: i64) -> PartitionData {
 }
 
 /// A batch somewhere around the offset, mostly whole.
-fn records(choices: &mut Choices<'_>, offset: i64) -> Vec<u8> {
+pub(super) fn records(choices: &mut Choices<'_>, offset: i64) -> Vec<u8> {
     let base = choices.pick(&[offset, offset, offset, offset + 2, offset - 1, 0, -1, i64::MAX, i64::MAX - 1]);
     let producer = choices.once_in(2).then_some(ProducerStamp { id: 7, epoch: 0, base_sequence: 0 });
     let mut bytes = batch(base, choices.number() as i32, producer).to_vec();
