@@ -6,6 +6,8 @@ mod faults;
 mod fetch;
 mod groups;
 mod hostile;
+#[cfg(feature = "kafka")]
+mod lies;
 #[cfg(feature = "sasl")]
 mod logins;
 mod produce;

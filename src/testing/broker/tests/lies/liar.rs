@@ -1,0 +1,199 @@
+//! Who stands between a client and the dev broker.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bytes::{Buf, Bytes, BytesMut};
+use kafka_protocol::protocol::Request;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+
+use crate::client::Client;
+use crate::client::transport::{Connecting, Connector, Stream};
+use crate::machine::metadata::BrokerAddress;
+use crate::protocol::api::ApiKey;
+use crate::protocol::response::decode_response;
+use crate::testing::broker::call;
+use crate::testing::broker::tests::at;
+use crate::testing::broker::{DevBroker, Listener};
+
+/// One thing that is not so.
+#[derive(Clone)]
+pub(super) struct Lie {
+    pub(super) name: String,
+    api: ApiKey,
+    /// From version and message, without its length, to what is sent instead, with it.
+    tell: Arc<Tell>,
+    /// Whether what it kept from being done stays undone when it ends.
+    pub(super) is_fatal: bool,
+    /// Whether what it is told of is there more than once then.
+    pub(super) repeats: bool,
+}
+
+type Tell = dyn Fn(i16, &Bytes) -> Bytes + Send + Sync;
+
+impl Lie {
+    /// An answer of another content.
+    pub(super) fn field<R: Request>(name: &str, change: impl Fn(&mut R::Response) + Send + Sync + 'static) -> Self {
+        let api = ApiKey::of::<R>();
+        let tell = move |version, message: &Bytes| {
+            let (id, mut answer) = decode_response::<R>(message, version).expect("the dev broker's answer");
+            change(&mut answer);
+            call::encode::<R>(version, id, &answer).expect("a lie that can be written")
+        };
+        Self { name: format!("{api}: {name}"), api, tell: Arc::new(tell), is_fatal: false, repeats: false }
+    }
+
+    /// Other bytes, from a frame with its length to what is sent instead.
+    pub(super) fn bytes(api: ApiKey, name: &str, change: impl Fn(&mut Vec<u8>) + Send + Sync + 'static) -> Self {
+        let tell = move |_, message: &Bytes| {
+            let mut frame = (message.len() as u32).to_be_bytes().to_vec();
+            frame.extend_from_slice(message);
+            change(&mut frame);
+            Bytes::from(frame)
+        };
+        Self { name: format!("{api}: {name}"), api, tell: Arc::new(tell), is_fatal: false, repeats: false }
+    }
+
+    /// One that a client has to believe, and that keeps it from doing what it was to do.
+    pub(super) fn fatal(mut self) -> Self {
+        self.is_fatal = true;
+        self
+    }
+
+    /// One that denies, by a code that says so for certain, what was written: what is written again is there twice.
+    pub(super) fn repeats(mut self) -> Self {
+        self.repeats = true;
+        self
+    }
+}
+
+/// A cluster of one, and its liar.
+#[derive(Clone)]
+pub(super) struct Liar(Arc<Shared>);
+
+struct Shared {
+    broker: DevBroker,
+    lie: Lie,
+    times: usize,
+    told: AtomicUsize,
+    frames: AtomicUsize,
+}
+
+impl Liar {
+    pub(super) async fn new(lie: Lie, times: usize) -> Self {
+        let broker = DevBroker::builder().topic("t", 1).start().await.expect("it starts");
+        let (told, frames) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self(Arc::new(Shared { broker, lie, times, told, frames }))
+    }
+
+    pub(super) fn lie(&self) -> &Lie {
+        &self.0.lie
+    }
+
+    pub(super) fn ends(&self) -> bool {
+        self.0.times < usize::MAX
+    }
+
+    pub(super) fn told(&self) -> usize {
+        self.0.told.load(Ordering::Relaxed)
+    }
+
+    /// How many answers there were.
+    pub(super) fn frames(&self) -> usize {
+        self.0.frames.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let client = Client::builder([self.0.broker.bootstrap()]).connector(Arc::new(self.clone()));
+        let client = client.request_timeout(std::time::Duration::from_secs(5));
+        client.build().expect("its options are sound")
+    }
+
+    /// The values in the log.
+    pub(super) fn log(&self) -> Vec<String> {
+        let mut values = Vec::new();
+        for batch in self.0.broker.act(|cluster, _| cluster.batches(&at("t", 0), 1)) {
+            let view = batch.open(&Default::default()).expect("sound");
+            let records = view.records().map(|record| record.expect("sound").value.expect("a value"));
+            values.extend(records.map(|value| String::from_utf8(value.to_vec()).expect("text")));
+        }
+        values
+    }
+
+    async fn open(&self, address: &BrokerAddress) -> io::Result<DuplexStream> {
+        let known = self.0.broker.act(|cluster, _| cluster.address(1, Listener::InProcess));
+        if known.as_ref() != Some(address) {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        let (requests, answers) = tokio::io::split(self.0.broker.connect(1)?);
+        let (client, here) = tokio::io::duplex(1 << 16);
+        let (from_client, to_client) = tokio::io::split(here);
+        let asked = Arc::default();
+        tokio::spawn(pass_requests(from_client, answers, Arc::clone(&asked)));
+        tokio::spawn(self.clone().pass_answers(requests, to_client, asked));
+        Ok(client)
+    }
+
+    async fn pass_answers(self, mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>, asked: Asked) {
+        while let Some(frame) = frame(&mut from).await {
+            // A client that storms is answered nothing more, so that the test ends and says so.
+            if self.0.frames.fetch_add(1, Ordering::Relaxed) > MOST_FRAMES {
+                return std::future::pending().await;
+            }
+            let id = i32::from_be_bytes(*frame[4..].first_chunk().expect("a correlation id"));
+            let known = asked.lock().expect("nobody panics with it").remove(&id);
+            let lied =
+                known.filter(|(api, _)| *api == self.0.lie.api).and_then(|(_, version)| self.tell(version, &frame));
+            if to.write_all(&lied.unwrap_or(frame)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn tell(&self, version: i16, frame: &Bytes) -> Option<Bytes> {
+        let told = self.0.told.fetch_add(1, Ordering::Relaxed);
+        (told < self.0.times).then(|| (self.0.lie.tell)(version, &frame.slice(4..)))
+    }
+}
+
+impl Connector for Liar {
+    fn connect<'a>(&'a self, address: &'a BrokerAddress) -> Connecting<'a> {
+        Box::pin(async move { Ok(Box::new(self.open(address).await?) as Box<dyn Stream>) })
+    }
+}
+
+impl fmt::Debug for Liar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.lie.name)
+    }
+}
+
+/// What was asked, by the number that its answer will have.
+type Asked = Arc<Mutex<HashMap<i32, (ApiKey, i16)>>>;
+
+async fn pass_requests(mut from: ReadHalf<DuplexStream>, mut to: WriteHalf<DuplexStream>, asked: Asked) {
+    while let Some(frame) = frame(&mut from).await {
+        let mut head = frame.slice(4..);
+        let (api, version, id) = (head.get_i16(), head.get_i16(), head.get_i32());
+        asked.lock().expect("nobody panics with it").insert(id, (ApiKey(api), version));
+        if to.write_all(&frame).await.is_err() {
+            return;
+        }
+    }
+    // The client hung up, and so does who stands between.
+    let _ = to.shutdown().await;
+}
+
+/// A frame with its length; none once the stream is over.
+async fn frame(from: &mut ReadHalf<DuplexStream>) -> Option<Bytes> {
+    let length = from.read_u32().await.ok()?;
+    let mut frame = BytesMut::from(&length.to_be_bytes()[..]);
+    frame.resize(4 + length as usize, 0);
+    from.read_exact(&mut frame[4..]).await.ok()?;
+    Some(frame.freeze())
+}
+
+const MOST_FRAMES: usize = 20_000;
