@@ -5,17 +5,21 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_harbor::protocol::batch::{BatchView, BatchWriter, Closing, ReadOptions, RecordCursor, batches, encoded};
 use kafka_harbor::protocol::compression::{Codec, Compression};
+use kafka_harbor_fuzz::{ceiling, within};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: &[u8]| {
     let Some((&mode, rest)) = input.split_first() else { return };
-    match mode & 3 {
+    within(ceiling(64, input, CEILING), || match mode & 3 {
         0 => answer(Bytes::copy_from_slice(rest), true),
         1 => answer(Bytes::copy_from_slice(rest), false),
         2 => wrapped(Codec::None, rest),
         _ => wrapped(Codec::ALL[usize::from(mode >> 2) % Codec::ALL.len()], rest),
-    }
+    });
 });
+
+/// A batch of 1 MiB inflated, what a codec holds meanwhile, and a copy of its records.
+const CEILING: u64 = 24 << 20;
 
 fn answer(bytes: Bytes, check_crc: bool) {
     let mut options = ReadOptions::default();

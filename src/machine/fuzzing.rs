@@ -1,17 +1,57 @@
 //! What the fuzz targets call: a peer's words into the machines. Built only for fuzzing.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use bytes::Bytes;
 use kafka_protocol::messages::ApiVersionsResponse;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 
+use super::assignor::{
+    Assignor, CooperativeSticky, MemberSubscription, PartitionCounts, Range, Rebalance, RoundRobin, Sticky,
+};
 use super::sasl::{Authenticator, Bearer, Exchange, Hash, NONCE_BYTES, Plain, Reply, Scram};
+use crate::protocol::subscription::Subscription;
 use crate::protocol::versions::NegotiatedVersions;
 
 /// Any sequence of what a driver does, into the machine that the first number chooses.
 pub fn operations(choose: &mut dyn FnMut(u32) -> Option<u32>) {
     super::operations::any(choose);
+}
+
+/// Members that joined with these things, each with its length in two bytes before it, in a group that each assignor deals out for. The
+/// first byte is how many partitions a topic has.
+pub fn assignment(bytes: &[u8]) {
+    let Some((&count, mut rest)) = bytes.split_first() else { return };
+    let mut members = Vec::new();
+    while let Some(metadata) = next(&mut rest) {
+        // As a leader does: who cannot be read gets nothing.
+        let subscription = Subscription::decode(&Bytes::copy_from_slice(metadata)).unwrap_or_default();
+        members.push(MemberSubscription {
+            member_id: format!("m{}", members.len()),
+            group_instance_id: None,
+            subscription,
+        });
+    }
+    let topics = || members.iter().flat_map(|member| &member.subscription.topics);
+    let counts: PartitionCounts = topics().map(|topic| (topic.clone(), i32::from(count % 8) - 1)).collect();
+    let all: usize = counts.values().map(|count| usize::try_from(*count).unwrap_or(0)).sum();
+    let assignors: [&dyn Assignor; 4] = [&Range, &RoundRobin, &CooperativeSticky, &Sticky];
+    for assignor in assignors {
+        let assigned = assignor.assign(&members, &counts);
+        assert_eq!(assigned.len(), members.len(), "{}: a member is left out", assignor.name());
+        let mut owners = BTreeSet::new();
+        for member in &members {
+            for partition in &assigned[&member.member_id] {
+                assert!(owners.insert(partition), "{}: {partition} is given twice", assignor.name());
+                assert!(member.subscription.topics.contains(&partition.topic), "given to who does not read it");
+                assert!((0..counts[&partition.topic]).contains(&partition.partition), "{partition} does not exist");
+            }
+        }
+        // What is to be taken from its owner first is given to nobody yet.
+        let waits = assignor.rebalance() == Rebalance::Cooperative;
+        assert!(owners.len() == all || waits, "{}: partitions without an owner", assignor.name());
+    }
 }
 
 /// A login whose peer says these things: the first byte chooses the mechanism and what is spoken to, then each message has its

@@ -7,6 +7,7 @@ use super::api::{ApiKey, KNOWN_APIS, each_api};
 use super::frame;
 use super::response;
 use super::shape::sample::{self, Random};
+use super::sticky::StickyUserData;
 use super::subscription::{Assignment, Subscription};
 
 /// A stream that arrives in pieces: frames come out whole, and none is larger than the limit.
@@ -32,18 +33,24 @@ pub fn frame(bytes: &[u8]) {
     assert_eq!(taken + buffer.len(), stream.len(), "bytes were lost or made up");
 }
 
-/// A response of an API and version that the first bytes choose. The rest is the message, or, where they choose so,
+/// An answer of an API and version that the first bytes choose. The rest is the message, or, where they choose so,
 /// patches to a sound one.
-pub fn response(bytes: &[u8]) {
-    let Some(([api, version, mode], rest)) = bytes.split_first_chunk() else { return };
-    let known = &KNOWN_APIS[usize::from(*api) % KNOWN_APIS.len()];
+pub fn message(bytes: &[u8]) -> (ApiKey, i16, Bytes) {
+    let (choices, rest) = bytes.split_first_chunk().unwrap_or((&[0; 3], &[]));
+    let [api, version, mode] = *choices;
+    let known = &KNOWN_APIS[usize::from(api) % KNOWN_APIS.len()];
     let versions = known.versions;
-    let version = versions.min + i16::from(*version) % (versions.max - versions.min + 1);
+    let version = versions.min + i16::from(version) % (versions.max - versions.min + 1);
     let message = match mode {
         0..=127 => rest.to_vec(),
         _ => patched(known.key, version, rest),
     };
-    decode(known.key, version, message.into());
+    (known.key, version, message.into())
+}
+
+/// The answer as the client reads it.
+pub fn response(api: ApiKey, version: i16, message: Bytes) {
+    decode(api, version, message);
 }
 
 /// What members of a group send each other.
@@ -58,6 +65,11 @@ pub fn membership(bytes: &[u8]) {
         let again = assignment.encode(Assignment::NEWEST_VERSION).expect("what was read can be written");
         let again = Assignment::decode(&again).expect("what was written can be read");
         assert_eq!(again.partitions.len(), assignment.partitions.len());
+    }
+    if let Ok(held) = StickyUserData::decode(&bytes) {
+        let again = StickyUserData::encode(&held.partitions, held.generation.unwrap_or(-1));
+        let again = StickyUserData::decode(&again).expect("what was written can be read");
+        assert_eq!((again.partitions.len(), again.generation), (held.partitions.len(), held.generation));
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) struct Random {
 }
 
 impl Random {
+    #[cfg(test)]
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: seed, most_tags: 0 }
     }
