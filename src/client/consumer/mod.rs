@@ -189,9 +189,10 @@ impl ConsumerHandle {
     }
 
     /// This member of the group, for offsets that are committed in a [`Transaction`](crate::client::Transaction); `None` while it
-    /// owns nothing. Changes with every rebalance, so it is asked for anew with each batch that is handed over.
+    /// owns nothing, and from a loss until [`ConsumerEvent::Lost`] is taken: what was handed over before is not this member's any more.
+    /// Changes with every rebalance, so it is asked for anew with each batch that is handed over.
     pub fn group_metadata(&self) -> Option<GroupMetadata> {
-        self.shared.lock().member.clone()
+        self.shared.lock().member().cloned()
     }
 
     /// Stops handing over batches of the partition; one that was taken already is not affected. What is buffered

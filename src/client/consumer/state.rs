@@ -52,7 +52,7 @@ pub(super) struct State {
     /// What is assigned, partitions under revocation included.
     pub(super) held: HashMap<TopicPartition, Held>,
     /// This member, as it may commit now.
-    pub(super) member: Option<GroupMetadata>,
+    member: Option<GroupMetadata>,
     pub(super) leave_by: Option<Instant>,
     /// Partitions that are positioned and not told yet.
     arriving: Vec<Assignment>,
@@ -541,6 +541,13 @@ impl State {
 }
 
 impl State {
+    /// This member, for whoever has batches of it in hand. Until a loss is heard of they are from before it, and in the name of a
+    /// member that has joined anew since a group would take their offsets, behind the position that it has read.
+    pub(super) fn member(&self) -> Option<&GroupMetadata> {
+        let unheard = self.events.iter().any(|event| matches!(event, ConsumerEvent::Lost(_)));
+        self.member.as_ref().filter(|_| !unheard)
+    }
+
     /// As whom offsets can be committed now.
     pub(super) fn note_member(&mut self, group: &str, gate: &CommitGate) {
         match gate {

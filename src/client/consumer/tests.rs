@@ -389,6 +389,26 @@ async fn a_commit_of_an_expelled_member_is_lost_and_so_is_everything() {
     assert!(old.failures[0].is_lost());
 }
 
+/// In the name of the member that had joined anew the offsets of a batch from before the loss were taken, and what it covered
+/// was handed over again.
+#[tokio::test(start_paused = true)]
+async fn who_has_not_heard_of_a_loss_commits_no_offsets_in_a_transaction() {
+    let script = Script::new(1);
+    let (client, _brokers) = script.client(|options| options);
+    let mut consumer = consumer(&client);
+    let batch = next_batch(&mut consumer).await;
+    let before = consumer.handle().group_metadata().expect("a member");
+    *script.refuse_commit.lock().unwrap() = Some(ErrorCode::UNKNOWN_MEMBER_ID);
+    let position = CommitPosition::new(batch.assigned.clone(), batch.next_offset);
+    consumer.handle().commit(vec![position]).await.unwrap_err();
+    sleep(SECOND).await;
+    assert_eq!(script.generation.load(Ordering::SeqCst), 2, "it has joined anew");
+    assert_eq!(consumer.handle().group_metadata(), None);
+    assert!(matches!(next(&mut consumer).await, ConsumerEvent::Lost(_)));
+    assert_ne!(consumer.handle().group_metadata(), Some(before));
+    assert!(consumer.handle().group_metadata().is_some());
+}
+
 /// Fetching waited for a commit that a rebalance had failed (librdkafka#2933).
 #[tokio::test(start_paused = true)]
 async fn a_commit_that_finds_no_answer_neither_stops_fetching_nor_waits_for_ever() {
