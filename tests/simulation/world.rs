@@ -280,13 +280,13 @@ async fn live(seed: u64) -> History {
 }
 
 fn is_drained(world: &World) -> bool {
+    let groups = world.plan.groups();
     world.broker.act(|cluster, _| {
-        world.plan.groups().into_iter().all(|group| {
-            (0..partitions(cluster)).all(|partition| {
-                let partition = at(partition);
-                let end = cluster.partition(&partition).map(|state| state.high_watermark);
-                end == cluster.committed(group.id(), &partition).or(Some(Offset(0)))
-            })
+        let partitions = (0..MOST_PARTITIONS).map(at);
+        let mut ends = partitions.map_while(|at| cluster.partition(&at).map(|state| (at, state.high_watermark)));
+        ends.all(|(partition, end)| {
+            let committed = |group: &Group| cluster.committed(group.id(), &partition).unwrap_or(Offset(0));
+            groups.iter().all(|group| committed(group) == end)
         })
     })
 }
@@ -331,7 +331,8 @@ fn end(world: &World) -> History {
 }
 
 fn partitions(cluster: &Cluster) -> i32 {
-    (0..MOST_PARTITIONS).take_while(|partition| cluster.partition(&at(*partition)).is_some()).count() as i32
+    let more = (PARTITIONS..MOST_PARTITIONS).take_while(|partition| cluster.partition(&at(*partition)).is_some());
+    PARTITIONS + more.count() as i32
 }
 
 /// The partition of this number.

@@ -207,9 +207,9 @@ impl Cluster {
 
     /// When [`poll`](Self::poll) is due. Ask again after every call.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let nodes = &self.core.nodes;
-        let running = self.connections.values().filter(|open| nodes.get(open.node).is_some_and(|node| !node.is_paused));
-        running.filter_map(|open| open.state.until()).chain(self.core.poll_timeout()).min()
+        let runs = |node: i32| self.core.nodes.get(node).is_some_and(|node| !node.is_paused);
+        let timed = self.connections.values().filter_map(|open| Some((open.state.until()?, open.node)));
+        timed.filter(|(_, node)| runs(*node)).map(|(until, _)| until).chain(self.core.poll_timeout()).min()
     }
 
     /// What is to be done to a stream next.

@@ -123,9 +123,9 @@ impl Network {
     }
 
     async fn until(&self, met: impl Fn(&Ways) -> bool) {
-        loop {
+        while !met(&self.ways()) {
             let mut changed = pin!(self.0.changed.notified());
-            // Before the look, so that no change falls between the two.
+            // Before another look, so that no change falls between the two.
             changed.as_mut().enable();
             if met(&self.ways()) {
                 return;
@@ -171,7 +171,7 @@ impl fmt::Debug for Network {
 
 /// What is on its way in one direction and waits to be read.
 const STREAM_BYTES: usize = 1 << 16;
-const READ_BYTES: usize = 1 << 16;
+const READ_BYTES: usize = 1 << 14;
 
 #[cfg(test)]
 mod tests {
