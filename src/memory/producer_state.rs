@@ -41,7 +41,10 @@ pub(crate) struct KnownProducer {
     pub(crate) epoch: i16,
     /// -1 where it wrote nothing in this epoch.
     pub(crate) last_sequence: i32,
-    pub(crate) last_append: Timestamp,
+    /// Of its last record, or of the marker behind it.
+    pub(crate) last_timestamp: Timestamp,
+    /// Whether a coordinator has ended a transaction of it here.
+    pub(crate) is_marked: bool,
     /// Where its open transaction begins.
     pub(crate) open_since: Option<crate::record::Offset>,
 }
@@ -56,6 +59,8 @@ struct ProducerState {
     /// The newest batches, oldest first.
     batches: VecDeque<(BatchNumbers, Known)>,
     last_append: Timestamp,
+    last_timestamp: Timestamp,
+    is_marked: bool,
 }
 
 /// A batch that is in the log.
@@ -106,7 +111,8 @@ impl ProducerStates {
 
     /// Remembers a marker. One of a newer epoch (KIP-890) fences the older.
     pub(super) fn marked(&mut self, producer_id: i64, epoch: i16, now: Timestamp) {
-        self.enter(producer_id, epoch, now);
+        let state = self.enter(producer_id, epoch, now);
+        (state.last_timestamp, state.is_marked) = (now, true);
     }
 
     /// Whether a producer has written nothing here, or nothing since its last marker.
@@ -121,6 +127,7 @@ impl ProducerStates {
         if state.batches.len() == BATCHES_KEPT {
             state.batches.pop_front();
         }
+        state.last_timestamp = known.timestamp;
         state.batches.push_back((batch, known));
     }
 
@@ -128,7 +135,13 @@ impl ProducerStates {
         if self.0.len() >= MAX_PRODUCERS && !self.0.contains_key(&producer_id) {
             self.forget_oldest();
         }
-        let unknown = || ProducerState { epoch, batches: VecDeque::new(), last_append: now };
+        let unknown = || ProducerState {
+            epoch,
+            batches: VecDeque::new(),
+            last_append: now,
+            last_timestamp: now,
+            is_marked: false,
+        };
         let state = self.0.entry(producer_id).or_insert_with(unknown);
         if state.epoch != epoch {
             state.epoch = epoch;
@@ -145,7 +158,8 @@ impl ProducerStates {
             producer_id: *producer_id,
             epoch: state.epoch,
             last_sequence: state.batches.back().map_or(-1, |(last, _)| last.last_sequence),
-            last_append: state.last_append,
+            last_timestamp: state.last_timestamp,
+            is_marked: state.is_marked,
             open_since: None,
         });
         let mut known: Vec<_> = known.collect();

@@ -16,9 +16,13 @@ use super::api::{self, Served};
 use super::call::{Call, ConnectionId, Head, Hostile};
 use super::core::Core;
 use super::faults::{Effect, Rule, RuleId};
+#[cfg(feature = "sasl")]
+use super::logins::Door;
 use super::node::Listener;
 use super::settings::Settings;
 use crate::machine::metadata::BrokerAddress;
+#[cfg(feature = "sasl")]
+use crate::protocol::error_code::ErrorCode;
 
 /// Several brokers that act as one cluster, without sockets, tasks or a clock.
 ///
@@ -307,8 +311,14 @@ impl Cluster {
             Err(hostile) => return self.hostile(connection, &hostile),
         };
         #[cfg(feature = "sasl")]
-        if !self.core.lets_in(&call) {
-            return self.hostile(connection, &Hostile::NotLoggedIn(call.api));
+        match self.core.lets_in(&call) {
+            Door::Open => {}
+            Door::Busy => {
+                let refused = request.refuse(&mut self.core, &call, ErrorCode::ILLEGAL_SASL_STATE);
+                self.served(connection, refused, After::Send, now);
+                return self.close(connection);
+            }
+            Door::Shut => return self.hostile(connection, &Hostile::NotLoggedIn(call.api)),
         }
         let mut faults = std::mem::take(&mut self.core.faults);
         let suffered = faults.take(&call, || request.names(&self.core, &call));

@@ -157,7 +157,7 @@ fn changed(
             return request("Error due to duplicate config keys".to_owned());
         }
         if !(SET..=SUBTRACT).contains(&change.act) {
-            return request(format!("Unknown operation type {}", change.act));
+            return Err(Refusal::without_words(ErrorCode::UNKNOWN_SERVER_ERROR));
         }
         if change.act == DELETE {
             after.remove(name);

@@ -341,6 +341,16 @@ impl Refusal {
     pub(super) fn new(code: ErrorCode, why: impl Into<String>) -> Self {
         Self { code, why: why.into() }
     }
+
+    /// As Kafka refuses what it did not think of a wording for.
+    pub(super) fn without_words(code: ErrorCode) -> Self {
+        Self::new(code, "")
+    }
+
+    /// The wording, as an answer has it.
+    pub(super) fn words(&self) -> Option<StrBytes> {
+        (!self.why.is_empty()).then(|| text(&self.why))
+    }
 }
 
 impl From<ErrorCode> for Refusal {

@@ -208,14 +208,15 @@ impl Groups {
     /// The group as a share group.
     ///
     /// # Errors
-    /// `GROUP_ID_NOT_FOUND` where there is none, or one of another kind that has members or offsets.
+    /// `GROUP_ID_NOT_FOUND` where there is none, or one of another kind, though nobody is in it.
     pub(super) fn share(&mut self, id: &str, create: bool, most: usize) -> Result<&mut ShareGroup, ErrorCode> {
+        let is_new = create && !self.0.contains_key(id);
         let group = if create {
             self.get_or_create(id, most)?
         } else {
             self.0.get_mut(id).ok_or(ErrorCode::GROUP_ID_NOT_FOUND)?
         };
-        if create && matches!(group.kind, Kind::Classic(_)) && group.is_empty() && group.offsets.is_empty() {
+        if is_new {
             group.kind = Kind::Share(ShareGroup::default());
         }
         match &mut group.kind {
@@ -336,3 +337,6 @@ impl Core {
         }
     }
 }
+
+/// A bit for each operation that a group has (`AclOperation`): read, delete, describe, and its settings.
+pub(super) const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;

@@ -114,6 +114,8 @@ struct Session {
     mechanism: SaslMechanism,
     principal: String,
     ends: Option<Instant>,
+    /// When it was renewed last.
+    renewed: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -145,8 +147,27 @@ pub(super) struct Said {
 pub(super) struct Refused {
     pub(super) code: ErrorCode,
     pub(super) why: String,
-    /// Whether the connection ends with the answer.
-    pub(super) closes: bool,
+    pub(super) then: Then,
+}
+
+/// What becomes of the connection of a login that is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It goes on.
+    Stays,
+    /// It ends behind the answer.
+    Closes,
+    /// It ends without one.
+    Breaks,
+}
+
+/// Whether a request may be served, as far as logins go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    Open,
+    /// Something else is asked in the middle of a login: it is told so.
+    Busy,
+    Shut,
 }
 
 impl Logins {
@@ -157,32 +178,37 @@ impl Logins {
 
 impl Core {
     /// Whether a request may be served, as far as logins go; else its connection closes.
-    pub(super) fn lets_in(&self, call: &Call) -> bool {
+    pub(super) fn lets_in(&self, call: &Call) -> Door {
         if self.settings.sasl.is_none() {
-            return true;
+            return Door::Open;
         }
         let login = self.logins.0.get(&call.connection);
         let expired = login.and_then(|login| login.session.as_ref()).and_then(|session| session.ends);
         let expired = expired.is_some_and(|ends| call.now >= ends);
         let is = |api: i16| call.api == ApiKey(api);
-        match login.map(|login| &login.phase) {
-            None | Some(Phase::Out) => is(HANDSHAKE) || is(VERSIONS),
-            Some(Phase::Saying(..) | Phase::OtherMechanism) => is(AUTHENTICATE),
-            Some(Phase::In) => !expired || is(HANDSHAKE),
-        }
+        let (opens, else_it_is) = match login.map(|login| &login.phase) {
+            None | Some(Phase::Out) => (is(HANDSHAKE) || is(VERSIONS), Door::Shut),
+            Some(Phase::Saying(..) | Phase::OtherMechanism) => (is(AUTHENTICATE), Door::Busy),
+            Some(Phase::In) => (!expired || is(HANDSHAKE), Door::Shut),
+        };
+        if opens { Door::Open } else { else_it_is }
     }
 
     /// SaslHandshake: a mechanism is named.
     pub(super) fn name_mechanism(&mut self, call: &Call, name: &str) -> Result<(), Refused> {
         let Some(sasl) = self.settings.sasl.as_ref() else { return Err(after_login("SaslHandshake")) };
         let login = self.logins.0.entry(call.connection).or_default();
-        if matches!(login.phase, Phase::In) && login.session.as_ref().is_none_or(|session| session.ends.is_none()) {
+        let may_renew = |session: &Session| {
+            session.ends.is_some() && session.renewed.is_none_or(|at| call.now >= at + MIN_RENEWAL_INTERVAL)
+        };
+        if matches!(login.phase, Phase::In) && !login.session.as_ref().is_some_and(may_renew) {
             return Err(after_login("SaslHandshake"));
         }
         let named = SaslMechanism::from_name(name).filter(|named| sasl.mechanisms.contains(named));
         let Some(mechanism) = named else {
             let code = ErrorCode::UNSUPPORTED_SASL_MECHANISM;
-            return Err(Refused { code, why: code.meaning().to_owned(), closes: true });
+            let then = if login.session.is_some() { Then::Breaks } else { Then::Closes };
+            return Err(Refused { code, why: code.meaning().to_owned(), then });
         };
         let before = login.session.as_ref().map(|session| session.mechanism);
         login.phase = match before {
@@ -201,7 +227,10 @@ impl Core {
         };
         let heard = match &mut login.phase {
             Phase::Saying(mechanism, run) => run.hear(sasl, message, wall).map(|heard| (*mechanism, heard)),
-            Phase::OtherMechanism => Err("the mechanism must not change while a login is renewed".to_owned()),
+            Phase::OtherMechanism => {
+                let why = "the mechanism must not change while a login is renewed";
+                return Err(Refused { then: Then::Breaks, ..failed(why) });
+            }
             Phase::Out | Phase::In => return Err(after_login("SaslAuthenticate")),
         };
         let (mechanism, heard) = heard.map_err(|why| failed(&why))?;
@@ -214,7 +243,8 @@ impl Core {
         }
         let lifetime = [sasl.session, token].into_iter().flatten().min();
         let ends = lifetime.map(|lifetime| call.now + lifetime);
-        *login = Login { phase: Phase::In, session: Some(Session { mechanism, principal, ends }) };
+        let renewed = login.session.is_some().then_some(call.now);
+        *login = Login { phase: Phase::In, session: Some(Session { mechanism, principal, ends, renewed }) };
         Ok(Said { bytes, lifetime })
     }
 }
@@ -236,8 +266,8 @@ impl Run {
                 Answered::Challenge(bytes) => Ok(Heard::GoOn(bytes)),
                 Answered::Proven { user, last } => Ok(Heard::Proven { principal: user, bytes: last, token: None }),
             },
-            Self::Bearer { complained: true } => Err(INVALID_TOKEN.to_owned()),
-            Self::Bearer { complained } => match bearer(message, wall) {
+            Self::Bearer { complained: true } if message == HEARD => Err(INVALID_TOKEN.to_owned()),
+            Self::Bearer { complained } => match bearer(message, wall)? {
                 Some((principal, token)) => Ok(Heard::Proven { principal, bytes: Vec::new(), token }),
                 None => {
                     *complained = true;
@@ -282,10 +312,27 @@ fn plain(sasl: &Sasl, message: &[u8]) -> Option<String> {
     right.then(|| user.to_owned())
 }
 
-/// The principal, and for how long the token is valid yet.
-fn bearer(message: &[u8], wall: Timestamp) -> Option<(String, Option<Duration>)> {
-    let text = std::str::from_utf8(message).ok()?;
-    let token = text.strip_prefix("n,")?.split('\x01').find_map(|part| part.strip_prefix("auth=Bearer "))?;
+/// The principal, and for how long the token is valid yet; `None` for a token that is not taken.
+///
+/// # Errors
+/// What is no first message of this mechanism, or one for another principal.
+fn bearer(message: &[u8], wall: Timestamp) -> Result<Option<Claimed>, String> {
+    let malformed = || "Invalid OAUTHBEARER client first message".to_owned();
+    let text = std::str::from_utf8(message).map_err(|_| malformed())?;
+    let (other, rest) = text.strip_prefix("n,").and_then(|rest| rest.split_once(',')).ok_or_else(malformed)?;
+    let token = rest.split('\x01').find_map(|part| part.strip_prefix("auth=Bearer ")).ok_or_else(malformed)?;
+    let Some((principal, lifetime)) = claimed(token, wall) else { return Ok(None) };
+    match other.strip_prefix("a=") {
+        Some(other) if other != principal => Err("the token is for another than who acts".to_owned()),
+        _ => Ok(Some((principal, lifetime))),
+    }
+}
+
+/// Whose a token is, and for how long it is valid yet.
+type Claimed = (String, Option<Duration>);
+
+/// What a token claims, if it is taken.
+fn claimed(token: &str, wall: Timestamp) -> Option<Claimed> {
     let claims = token.split('.').nth(1).and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
     let claims: Option<serde_json::Value> = claims.and_then(|claims| serde_json::from_slice(&claims).ok());
     let Some(claims) = claims else { return (!token.is_empty()).then(|| (token.to_owned(), None)) };
@@ -296,13 +343,18 @@ fn bearer(message: &[u8], wall: Timestamp) -> Option<(String, Option<Duration>)>
 }
 
 fn failed(why: &str) -> Refused {
-    Refused { code: ErrorCode::SASL_AUTHENTICATION_FAILED, why: why.to_owned(), closes: true }
+    Refused { code: ErrorCode::SASL_AUTHENTICATION_FAILED, why: why.to_owned(), then: Then::Closes }
 }
 
 fn after_login(request: &str) -> Refused {
     let why = format!("{request} request received after successful authentication");
-    Refused { code: ErrorCode::ILLEGAL_SASL_STATE, why, closes: false }
+    Refused { code: ErrorCode::ILLEGAL_SASL_STATE, why, then: Then::Stays }
 }
+
+/// The least time from one renewal to the next (`KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS`).
+const MIN_RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+/// What a client says that has heard that its token is refused (RFC 7628, 3.2.3).
+const HEARD: &[u8] = b"\x01";
 
 const HANDSHAKE: i16 = 17;
 const VERSIONS: i16 = 18;

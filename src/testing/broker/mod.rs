@@ -58,6 +58,7 @@ mod configs;
 mod consumer_group;
 pub mod control;
 mod core;
+mod expression;
 mod faults;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::call::{Call, ConnectionId};
-use super::core::Core;
+use super::core::{Core, Refusal};
 use super::groups::Kind;
 use super::topics::Topics;
 use crate::protocol::error_code::ErrorCode;
@@ -261,29 +261,31 @@ impl ShareGroup {
 
 /// Sessions.
 impl ShareGroup {
-    /// A request of a session: checks its epoch, and takes in which partitions it adds and forgets. Returns those of the session.
+    /// A request of a session: checks its epoch, and takes in which partitions it adds and forgets. Returns those of the
+    /// session, and whether each is new in it.
     pub(super) fn enter(
         &mut self,
         (node, member, connection): (i32, &str, ConnectionId),
         epoch: i32,
         added: impl Iterator<Item = PartitionId>,
         forgotten: &BTreeSet<PartitionId>,
-    ) -> Result<BTreeSet<PartitionId>, ErrorCode> {
+    ) -> Result<BTreeMap<PartitionId, bool>, ErrorCode> {
         let key = (node, member.to_owned());
         if epoch == OPEN {
             self.sessions.insert(key.clone(), Session { epoch: OPEN, connection, partitions: BTreeSet::new() });
         }
         let session = self.sessions.get_mut(&key).ok_or(ErrorCode::SHARE_SESSION_NOT_FOUND)?;
         if epoch == CLOSE {
-            return Ok(BTreeSet::new());
+            return Ok(BTreeMap::new());
         }
         if epoch != session.epoch {
             return Err(ErrorCode::INVALID_SHARE_SESSION_EPOCH);
         }
         session.epoch = if epoch == i32::MAX { 1 } else { epoch + 1 };
+        let before = session.partitions.clone();
         session.partitions.extend(added);
         session.partitions.retain(|partition| !forgotten.contains(partition));
-        Ok(session.partitions.clone())
+        Ok(session.partitions.iter().map(|partition| (*partition, !before.contains(partition))).collect())
     }
 
     /// The session ends, and with it the member's locks on what this node leads.
@@ -362,29 +364,39 @@ impl ShareGroup {
         batches: &[Acknowledged],
         renews: bool,
         (limits, now): (Limits, Instant),
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refusal> {
         let mut words = Vec::new();
         let mut behind = -1;
         for batch in batches {
-            let count = batch.last.checked_sub(batch.first).filter(|_| batch.first > behind).unwrap_or(-1);
+            let count = batch.last.checked_sub(batch.first).filter(|_| batch.first >= behind).unwrap_or(-1);
             let one = batch.types.len() == 1;
             let sound = (0..MAX_ACKNOWLEDGED).contains(&count)
                 && (one || i64::try_from(batch.types.len()).is_ok_and(|types| types == count + 1))
                 && batch.types.iter().all(|word| (GAP..=RENEW).contains(word) && (*word != RENEW || renews));
             if !sound {
-                return Err(ErrorCode::INVALID_REQUEST);
+                return Err(Refusal::without_words(ErrorCode::INVALID_REQUEST));
             }
             behind = batch.last;
             let types = batch.types.iter().copied().cycle();
             words.extend((batch.first..=batch.last).zip(types));
         }
         let partition = self.partitions.get_mut(&id).ok_or(ErrorCode::INVALID_RECORD_STATE)?;
+        // What the group has passed is done, whatever is said of it now.
+        words.retain(|(offset, _)| *offset >= partition.start);
+        if words.iter().any(|(offset, _)| *offset >= partition.end) {
+            let code = match partition.records.is_empty() {
+                true => ErrorCode::INVALID_RECORD_STATE,
+                false => ErrorCode::INVALID_REQUEST,
+            };
+            return Err(code.into());
+        }
+        let twice = words.windows(2).any(|pair| pair[0].0 == pair[1].0);
         let held = |offset: &i64| {
             let lock = partition.records.get(offset).and_then(|record| record.lock.as_ref());
             lock.is_some_and(|lock| lock.member == member && lock.until > now)
         };
-        if !words.iter().all(|(offset, _)| held(offset)) {
-            return Err(ErrorCode::INVALID_RECORD_STATE);
+        if twice || !words.iter().all(|(offset, _)| held(offset)) {
+            return Err(ErrorCode::INVALID_RECORD_STATE.into());
         }
         for (offset, word) in words {
             match word {
@@ -422,18 +434,19 @@ impl Core {
         at: PartitionId,
         batches: &[Acknowledged],
         renews: bool,
-    ) -> Result<(), ErrorCode> {
+    ) -> Result<(), Refusal> {
         let limits = self.share_limits();
-        let name = self.topics.name_of(at.0).ok_or(ErrorCode::UNKNOWN_TOPIC_ID)?;
+        let mute = Refusal::without_words;
+        let name = self.topics.name_of(at.0).ok_or(mute(ErrorCode::UNKNOWN_TOPIC_ID))?;
         if let Some(code) = call.failure_of(name, at.1) {
-            return Err(code);
+            return Err(mute(code));
         }
-        let partition = self.topics.partition(name, at.1)?;
-        partition.check(call.node, -1, true)?;
+        let partition = self.topics.partition(name, at.1).map_err(mute)?;
+        partition.check(call.node, -1, true).map_err(mute)?;
         let log_start = partition.leader_log().map_or(0, |log| log.start().0);
-        let group = self.groups.share(group, false, 0)?;
+        let group = self.groups.share(group, false, 0).map_err(mute)?;
         if !group.partitions.contains_key(&at) {
-            return Err(ErrorCode::INVALID_RECORD_STATE);
+            return Err(ErrorCode::INVALID_RECORD_STATE.into());
         }
         // A leader that came since has none of the locks.
         group.begin(at, partition.leader_epoch, log_start, log_start, limits.deliveries);

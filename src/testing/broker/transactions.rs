@@ -434,7 +434,7 @@ pub(super) fn abortable(code: ErrorCode, knows: bool) -> ErrorCode {
 /// The last epoch of a producer id, kept for fencing: a client gets none beyond the one before.
 const EPOCHS: i16 = i16::MAX;
 /// There is one coordinator, ever.
-const COORDINATOR_EPOCH: i32 = 0;
+pub(super) const COORDINATOR_EPOCH: i32 = 0;
 const MARKER_RETRY: Duration = Duration::from_millis(100);
 
 /// Every name of a state that Kafka has.

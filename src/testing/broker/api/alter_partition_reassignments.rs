@@ -15,6 +15,7 @@ use crate::testing::broker::core::{Core, Refusal, text};
 impl Serve for AlterPartitionReassignmentsRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
         let sizes = self.allow_replication_factor_change;
+        let message = self.topics.is_empty().then(|| text(""));
         let mut topics = Vec::new();
         for topic in self.topics {
             let moved = topic.partitions.iter().map(|asked| {
@@ -27,7 +28,7 @@ impl Serve for AlterPartitionReassignmentsRequest {
         Step::Answer(
             AlterPartitionReassignmentsResponse::default()
                 .with_allow_replication_factor_change(sizes)
-                .with_error_message(None)
+                .with_error_message(message)
                 .with_responses(topics),
         )
     }
@@ -63,7 +64,7 @@ fn reassign(
     let Some(replicas) = &asked.replicas else {
         let taken_back =
             core.with_partition(topic, index, call.now, |partition, _, around| partition.cancel_move(around));
-        return Ok(taken_back??);
+        return taken_back?.map_err(Refusal::without_words);
     };
     let target: Vec<i32> = replicas.iter().map(|node| node.0).collect();
     core.check_replicas(std::slice::from_ref(&target))?;
@@ -79,6 +80,6 @@ fn outcome(partition: i32, refusal: Option<Refusal>) -> ReassignablePartitionRes
     let answer = ReassignablePartitionResponse::default().with_partition_index(partition);
     match refusal {
         None => answer.with_error_message(None),
-        Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(Some(text(refusal.why))),
+        Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(refusal.words()),
     }
 }

@@ -11,7 +11,7 @@ use crate::record::{Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::consumer_group::ConsumerGroup;
 use crate::testing::broker::core::{Core, text};
-use crate::testing::broker::groups::Kind;
+use crate::testing::broker::groups::{GROUP_OPERATIONS, Kind};
 
 impl Serve for ConsumerGroupDescribeRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -83,5 +83,3 @@ fn failed(id: GroupId, code: ErrorCode) -> DescribedGroup {
 
 /// A member that speaks the new protocol; 0 is one that speaks the classic one.
 const CONSUMER: i8 = 1;
-/// A bit for each operation that a group has (`AclOperation`): read, delete, describe, and its settings.
-const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;

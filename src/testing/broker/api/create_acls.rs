@@ -41,7 +41,7 @@ fn rule(asked: AclCreation) -> Rule {
 fn outcome(refusal: Option<Refusal>) -> AclCreationResult {
     let answer = AclCreationResult::default();
     match refusal {
-        None => answer.with_error_message(None),
-        Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(Some(text(refusal.why))),
+        None => answer.with_error_message(Some(text(""))),
+        Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(refusal.words()),
     }
 }

@@ -13,7 +13,11 @@ use crate::testing::broker::core::{Core, Refusal, text};
 impl Serve for DeleteAclsRequest {
     fn serve(self, core: &mut Core, _call: &Call) -> Step<Self> {
         // Every filter looks at what is there before any rule goes.
-        let found: Vec<_> = self.filters.iter().map(|asked| core.find_acls(&filter(asked))).collect();
+        let filters: Vec<Filter> = self.filters.iter().map(filter).collect();
+        if !filters.iter().all(Filter::is_known) {
+            return Step::Close;
+        }
+        let found: Vec<_> = filters.iter().map(|filter| core.find_acls(filter)).collect();
         for rule in found.iter().flatten().flatten() {
             core.acls.remove(rule);
         }
@@ -63,5 +67,5 @@ fn matching(rule: Rule) -> DeleteAclsMatchingAcl {
 }
 
 fn refused(refusal: Refusal) -> DeleteAclsFilterResult {
-    DeleteAclsFilterResult::default().with_error_code(refusal.code.0).with_error_message(Some(text(refusal.why)))
+    DeleteAclsFilterResult::default().with_error_code(refusal.code.0).with_error_message(refusal.words())
 }

@@ -22,8 +22,13 @@ impl Serve for DescribeAclsRequest {
             operation: self.operation,
             permission: self.permission_type,
         };
+        if !filter.is_known() {
+            return Step::Close;
+        }
         Step::Answer(match core.find_acls(&filter) {
-            Ok(rules) => DescribeAclsResponse::default().with_error_message(None).with_resources(by_resource(rules)),
+            Ok(rules) => {
+                DescribeAclsResponse::default().with_error_message(Some(text(""))).with_resources(by_resource(rules))
+            }
             Err(refusal) => refused(refusal),
         })
     }
@@ -58,5 +63,5 @@ fn by_resource(rules: Vec<Rule>) -> Vec<DescribeAclsResource> {
 }
 
 fn refused(refusal: Refusal) -> DescribeAclsResponse {
-    DescribeAclsResponse::default().with_error_code(refusal.code.0).with_error_message(Some(text(refusal.why)))
+    DescribeAclsResponse::default().with_error_code(refusal.code.0).with_error_message(refusal.words())
 }

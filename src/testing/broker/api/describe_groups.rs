@@ -8,6 +8,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::classic_group::{ClassicGroup, State};
 use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::groups::GROUP_OPERATIONS;
 
 impl Serve for DescribeGroupsRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -69,5 +70,3 @@ fn failed(id: GroupId, code: ErrorCode) -> DescribedGroup {
 
 /// Every client is on this machine, or is said to be.
 const CLIENT_HOST: &str = "/127.0.0.1";
-/// A bit for each operation that a group has (`AclOperation`): read, delete, describe, and its settings.
-const GROUP_OPERATIONS: i32 = 0b1101_0100_1000;

@@ -8,6 +8,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::transactions::COORDINATOR_EPOCH;
 
 impl Serve for DescribeProducersRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -16,6 +17,10 @@ impl Serve for DescribeProducersRequest {
             let partitions =
                 topic.partition_indexes.iter().map(|index| match producers(core, call, &topic.name, *index) {
                     Ok(producers) => outcome(*index, None).with_active_producers(producers),
+                    // A topic that is there has no words for a partition that is not.
+                    Err(code) if core.topics.get(&topic.name).is_some() => {
+                        outcome(*index, None).with_error_code(code.0)
+                    }
                     Err(code) => outcome(*index, Some(code)),
                 });
             let partitions = partitions.collect();
@@ -54,7 +59,8 @@ fn producers(core: &Core, call: &Call, topic: &str, index: i32) -> Result<Vec<Pr
             .with_producer_id(ProducerId(known.producer_id))
             .with_producer_epoch(i32::from(known.epoch))
             .with_last_sequence(known.last_sequence)
-            .with_last_timestamp(known.last_append.0)
+            .with_last_timestamp(known.last_timestamp.0)
+            .with_coordinator_epoch(if known.is_marked { COORDINATOR_EPOCH } else { -1 })
             .with_current_txn_start_offset(known.open_since.map_or(-1, |offset| offset.0))
     };
     Ok(log.known_producers().into_iter().map(state).collect())

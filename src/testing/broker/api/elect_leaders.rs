@@ -16,22 +16,24 @@ impl Serve for ElectLeadersRequest {
         let clean = match self.election_type {
             PREFERRED => true,
             UNCLEAN => false,
-            _ => return Step::Answer(ElectLeadersResponse::default().with_error_code(ErrorCode::INVALID_REQUEST.0)),
+            _ => {
+                let code = ErrorCode::INVALID_REQUEST;
+                let above = if call.version >= FIRST_WITH_CODE { code.0 } else { 0 };
+                return Step::Answer(each_refused(&self, core, code).with_error_code(above));
+            }
         };
         let all = self.topic_partitions.is_none();
         let mut results: BTreeMap<Topic, Vec<PartitionResult>> = BTreeMap::new();
         for partition in asked(&self, core) {
             let elected = elect(core, call, &partition, clean);
             // Of all partitions only those are told that needed it.
+            let of_topic = results.entry(partition.topic).or_default();
             if all && elected == Err(ErrorCode::ELECTION_NOT_NEEDED) {
                 continue;
             }
-            results.entry(partition.topic).or_default().push(outcome(partition.partition, elected.err()));
+            of_topic.push(outcome(partition.partition, elected.err()));
         }
-        let results = results.into_iter().map(|(name, outcomes)| {
-            ReplicaElectionResult::default().with_topic(TopicName(text(name.as_str()))).with_partition_result(outcomes)
-        });
-        Step::Answer(ElectLeadersResponse::default().with_replica_election_results(results.collect()))
+        Step::Answer(told(results))
     }
 
     fn refuse(self, core: &mut Core, call: &Call, code: ErrorCode) -> ElectLeadersResponse {
@@ -39,12 +41,7 @@ impl Serve for ElectLeadersRequest {
         if call.version >= FIRST_WITH_CODE {
             return ElectLeadersResponse::default().with_error_code(code.0);
         }
-        let results = asked(&self, core).into_iter().map(|partition| {
-            ReplicaElectionResult::default()
-                .with_topic(TopicName(text(partition.topic.as_str())))
-                .with_partition_result(vec![outcome(partition.partition, Some(code))])
-        });
-        ElectLeadersResponse::default().with_replica_election_results(results.collect())
+        each_refused(&self, core, code)
     }
 
     fn throttle(answer: &mut ElectLeadersResponse, ms: i32) {
@@ -54,6 +51,22 @@ impl Serve for ElectLeadersRequest {
     fn names(&self, core: &Core, _call: &Call) -> Vec<(Topic, i32)> {
         asked(self, core).into_iter().map(|partition| (partition.topic, partition.partition)).collect()
     }
+}
+
+/// The code for each partition that is asked for.
+fn each_refused(request: &ElectLeadersRequest, core: &Core, code: ErrorCode) -> ElectLeadersResponse {
+    let mut results: BTreeMap<Topic, Vec<PartitionResult>> = BTreeMap::new();
+    for partition in asked(request, core) {
+        results.entry(partition.topic).or_default().push(outcome(partition.partition, Some(code)));
+    }
+    told(results)
+}
+
+fn told(results: BTreeMap<Topic, Vec<PartitionResult>>) -> ElectLeadersResponse {
+    let results = results.into_iter().map(|(name, outcomes)| {
+        ReplicaElectionResult::default().with_topic(TopicName(text(name.as_str()))).with_partition_result(outcomes)
+    });
+    ElectLeadersResponse::default().with_replica_election_results(results.collect())
 }
 
 fn asked(request: &ElectLeadersRequest, core: &Core) -> Vec<TopicPartition> {

@@ -9,7 +9,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::configs::{Change, Resource, TOPIC};
-use crate::testing::broker::core::{Core, Refusal, text};
+use crate::testing::broker::core::{Core, Refusal};
 
 impl Serve for IncrementalAlterConfigsRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -64,6 +64,6 @@ fn outcome(asked: AlterConfigsResource, refusal: Option<Refusal>) -> AlterConfig
         .with_resource_name(asked.resource_name);
     match refusal {
         None => answer.with_error_message(None),
-        Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(Some(text(refusal.why))),
+        Some(refusal) => answer.with_error_code(refusal.code.0).with_error_message(refusal.words()),
     }
 }

@@ -7,13 +7,15 @@ use super::Serve;
 use crate::protocol::error_code::ErrorCode;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::expression::Expression;
 use crate::testing::broker::transactions::STATE_NAMES;
 
 impl Serve for ListTransactionsRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
-        if self.transactional_id_pattern.as_deref().is_some_and(|pattern| !pattern.is_empty()) {
+        let pattern = self.transactional_id_pattern.as_deref().filter(|pattern| !pattern.is_empty());
+        let Ok(pattern) = pattern.map(Expression::new).transpose() else {
             return Step::Answer(refused(ErrorCode::INVALID_REGULAR_EXPRESSION));
-        }
+        };
         let unknown = self.state_filters.iter().filter(|wanted| !STATE_NAMES.contains(&wanted.as_str()));
         let unknown = unknown.cloned().collect();
         let wall = core.wall(call.now).0;
@@ -26,9 +28,11 @@ impl Serve for ListTransactionsRequest {
                 self.producer_id_filters.is_empty() || self.producer_id_filters.contains(&ProducerId(it.producer().id))
             })
             .filter(|(_, it)| {
-                let age = it.began().map(|began| wall.saturating_sub(core.wall(began).0));
-                self.duration_filter < 0 || age.is_some_and(|age| age > self.duration_filter)
+                // One that is not open counts as old, as in Kafka: it began at -1.
+                let age = wall.saturating_sub(it.began().map_or(-1, |began| core.wall(began).0));
+                self.duration_filter < 0 || age > self.duration_filter
             })
+            .filter(|(id, _)| pattern.as_ref().is_none_or(|pattern| pattern.fits(id)))
             .map(|(id, it)| {
                 TransactionState::default()
                     .with_transactional_id(TransactionalId(text(id)))

@@ -6,6 +6,7 @@ use super::Serve;
 use crate::protocol::error_code::ErrorCode;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::logins::Then;
 
 impl Serve for SaslAuthenticateRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -19,7 +20,11 @@ impl Serve for SaslAuthenticateRequest {
             }
             Err(refused) => {
                 let answer = answer(refused.code, &refused.why);
-                if refused.closes { Step::Last(answer) } else { Step::Answer(answer) }
+                match refused.then {
+                    Then::Stays => Step::Answer(answer),
+                    Then::Closes => Step::Last(answer),
+                    Then::Breaks => Step::Close,
+                }
             }
         }
     }

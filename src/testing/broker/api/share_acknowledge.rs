@@ -11,7 +11,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::protocol::share::{ShareAcknowledge, ShareAcknowledged};
 use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
-use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::core::Core;
 use crate::testing::broker::share_group::{Acknowledged, CLOSE, OPEN};
 
 impl Serve for ShareAcknowledge {
@@ -45,7 +45,10 @@ impl Serve for ShareAcknowledge {
                 let at = (topic.topic_id, partition.partition_index);
                 let done = core.share_acknowledge(call, (&group, &member), at, &batches, renews);
                 let part = PartitionData::default().with_partition_index(partition.partition_index);
-                part.with_error_code(done.err().unwrap_or(ErrorCode::NONE).0)
+                match done {
+                    Ok(()) => part,
+                    Err(refusal) => part.with_error_code(refusal.code.0).with_error_message(refusal.words()),
+                }
             });
             let parts = parts.collect();
             ShareAcknowledgeTopicResponse::default().with_topic_id(topic.topic_id).with_partitions(parts)
@@ -81,7 +84,6 @@ impl Serve for ShareAcknowledge {
 }
 
 fn above(code: ErrorCode) -> ShareAcknowledged {
-    let body =
-        ShareAcknowledgeResponse::default().with_error_code(code.0).with_error_message(Some(text(code.meaning())));
+    let body = ShareAcknowledgeResponse::default().with_error_code(code.0).with_error_message(None);
     ShareAcknowledged { body, lock_timeout_ms: 0 }
 }

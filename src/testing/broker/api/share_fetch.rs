@@ -16,7 +16,7 @@ use crate::protocol::error_code::ErrorCode;
 use crate::protocol::share::{ShareFetch, ShareFetched};
 use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
-use crate::testing::broker::core::{Core, millis, text};
+use crate::testing::broker::core::{Core, Refusal, millis, text};
 use crate::testing::broker::partition::{ReadFrom, UpTo};
 use crate::testing::broker::share_group::{Acknowledged, CLOSE, OPEN, PartitionId, Run};
 
@@ -29,10 +29,10 @@ impl Serve for ShareFetch {
             Ok(partitions) => partitions,
             Err(code) => return Step::Answer(above(code)),
         };
-        let mut codes = BTreeMap::new();
+        let mut outcomes = BTreeMap::new();
         for (partition, batches) in acknowledged {
             let done = core.share_acknowledge(call, (&group, &member), partition, &batches, self.is_renew);
-            codes.insert(partition, done.err().unwrap_or(ErrorCode::NONE));
+            outcomes.insert(partition, done.err());
         }
         if self.body.share_session_epoch == CLOSE {
             core.share_close(&group, call.node, &member);
@@ -44,8 +44,8 @@ impl Serve for ShareFetch {
             call: call.clone(),
             group,
             member,
-            partitions: if self.is_renew { BTreeSet::new() } else { partitions },
-            codes,
+            partitions: if self.is_renew { BTreeMap::new() } else { partitions },
+            outcomes,
             max_records: usize::try_from(self.body.max_records).unwrap_or(0),
             max_bytes: usize::try_from(self.body.max_bytes).unwrap_or(0).min(core.settings.max_fetch_bytes),
             strict: self.acquire_mode == RECORD_LIMIT,
@@ -80,9 +80,10 @@ struct Poll {
     call: Call,
     group: String,
     member: String,
-    partitions: BTreeSet<PartitionId>,
+    /// Those of its session, and whether each is new in it.
+    partitions: BTreeMap<PartitionId, bool>,
     /// What became of what it acknowledged.
-    codes: BTreeMap<PartitionId, ErrorCode>,
+    outcomes: BTreeMap<PartitionId, Option<Refusal>>,
     max_records: usize,
     max_bytes: usize,
     strict: bool,
@@ -92,10 +93,17 @@ impl Poll {
     fn ask(&self, core: &mut Core, now: Instant, over: bool) -> Option<ShareFetched> {
         let (mut records, mut bytes, mut told) = (0, 0, false);
         let mut parts: BTreeMap<PartitionId, PartitionData> = BTreeMap::new();
-        for (at, code) in &self.codes {
-            parts.insert(*at, empty(at.1).with_acknowledge_error_code(code.0));
+        for (at, outcome) in &self.outcomes {
+            let part = match outcome {
+                None => empty(at.1),
+                Some(refusal) => {
+                    let code = refusal.code.0;
+                    empty(at.1).with_acknowledge_error_code(code).with_acknowledge_error_message(refusal.words())
+                }
+            };
+            parts.insert(*at, part);
         }
-        for at in &self.partitions {
+        for at in self.partitions.keys() {
             let left = (self.max_records.saturating_sub(records), self.max_bytes.saturating_sub(bytes));
             let found = self.acquire(core, now, *at, left);
             let part = parts.entry(*at).or_insert_with(|| empty(at.1));
@@ -117,8 +125,10 @@ impl Poll {
         if !told && !over {
             return None;
         }
+        // One that is new in the session is told though there is nothing to tell.
+        let is_new = |at: &PartitionId| self.partitions.get(at).copied().unwrap_or(false);
         let quiet = |part: &PartitionData| part.error_code == 0 && part.acquired_records.is_empty();
-        parts.retain(|at, part| self.codes.contains_key(at) || !quiet(part));
+        parts.retain(|at, part| is_new(at) || self.outcomes.contains_key(at) || !quiet(part));
         Some(self.answer(core, parts))
     }
 
@@ -208,7 +218,7 @@ fn enter(
     group: &str,
     member: &str,
     is_silent: bool,
-) -> Result<BTreeSet<PartitionId>, ErrorCode> {
+) -> Result<BTreeMap<PartitionId, bool>, ErrorCode> {
     let epoch = request.body.share_session_epoch;
     // A session that begins has nothing to acknowledge.
     if group.is_empty() || member.is_empty() || (epoch == OPEN && !is_silent) {
@@ -252,7 +262,7 @@ fn empty(partition: i32) -> PartitionData {
 }
 
 fn above(code: ErrorCode) -> ShareFetched {
-    ShareFetched(ShareFetchResponse::default().with_error_code(code.0).with_error_message(Some(text(code.meaning()))))
+    ShareFetched(ShareFetchResponse::default().with_error_code(code.0).with_error_message(None))
 }
 
 /// A name; nothing for none.

@@ -10,17 +10,18 @@ use crate::protocol::error_code::ErrorCode;
 use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, text};
-use crate::testing::broker::groups::Kind;
+use crate::testing::broker::groups::{GROUP_OPERATIONS, Kind};
 use crate::testing::broker::share_group::{self, ShareGroup};
 
 impl Serve for ShareGroupDescribeRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
+        let operations = if self.include_authorized_operations { GROUP_OPERATIONS } else { i32::MIN };
         let mut groups = Vec::new();
         for id in self.group_ids {
             groups.push(match core.check_coordinator(call, &id) {
                 Err(code) => failed(id, code),
                 Ok(()) => match core.groups.get(&id).map(|group| &group.kind) {
-                    Some(Kind::Share(group)) => described(core, id, group),
+                    Some(Kind::Share(group)) => described(core, id, group).with_authorized_operations(operations),
                     _ => failed(id, ErrorCode::GROUP_ID_NOT_FOUND),
                 },
             });

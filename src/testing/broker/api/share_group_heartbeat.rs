@@ -9,7 +9,7 @@ use super::Serve;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
-use crate::testing::broker::core::{Core, Refusal, text};
+use crate::testing::broker::core::{Core, Refusal};
 use crate::testing::broker::share_group::{Beat, Beaten};
 
 impl Serve for ShareGroupHeartbeatRequest {
@@ -38,11 +38,23 @@ impl Serve for ShareGroupHeartbeatRequest {
 }
 
 fn beat(core: &mut Core, call: &Call, request: ShareGroupHeartbeatRequest) -> Result<Beaten, Refusal> {
-    if request.group_id.is_empty() || request.member_id.is_empty() {
-        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "GroupId and MemberId can't be empty."));
+    if request.group_id.is_empty() {
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "GroupId can't be empty."));
+    }
+    if request.member_id.is_empty() {
+        return Err(Refusal::without_words(ErrorCode::INVALID_REQUEST));
     }
     core.check_coordinator(call, &request.group_id)?;
+    if request.member_epoch < LEAVES {
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "MemberEpoch is invalid."));
+    }
     let names = request.subscribed_topic_names.as_ref();
+    if request.rack_id.as_deref() == Some("") {
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "RackId can't be empty."));
+    }
+    if request.member_epoch == 0 && names.is_none_or(Vec::is_empty) {
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "SubscribedTopicNames must be set in first request."));
+    }
     let beat = Beat {
         member_id: request.member_id.to_string(),
         epoch: request.member_epoch,
@@ -65,7 +77,8 @@ fn answer(core: &Core, beaten: Beaten) -> ShareGroupHeartbeatResponse {
         });
         Assignment::default().with_topic_partitions(topics.collect())
     });
-    let interval = core.settings.consumer_group_heartbeat_interval.as_millis();
+    // Who leaves does not beat again.
+    let interval = if beaten.epoch < 0 { 0 } else { core.settings.consumer_group_heartbeat_interval.as_millis() };
     ShareGroupHeartbeatResponse::default()
         .with_member_epoch(beaten.epoch)
         .with_heartbeat_interval_ms(i32::try_from(interval).unwrap_or(i32::MAX))
@@ -75,7 +88,10 @@ fn answer(core: &Core, beaten: Beaten) -> ShareGroupHeartbeatResponse {
 fn refused(refusal: &Refusal) -> ShareGroupHeartbeatResponse {
     ShareGroupHeartbeatResponse::default()
         .with_error_code(refusal.code.0)
-        .with_error_message(Some(text(&refusal.why)))
+        .with_error_message(refusal.words())
         .with_member_id(None)
         .with_assignment(None)
 }
+
+/// A member goes.
+const LEAVES: i32 = -1;

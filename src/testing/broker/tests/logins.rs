@@ -102,8 +102,26 @@ fn a_session_ends_unless_it_is_renewed_by_the_same_user_in_the_same_way() {
     assert!(rig.is_closed(connection));
     let connection = logged_in(&mut rig);
     assert_eq!(named(&mut rig, connection, "OAUTHBEARER").error_code, 0);
-    let other = said(&mut rig, connection, "n,,\x01auth=Bearer alice\x01\x01");
-    assert_eq!(code(other.error_code), ErrorCode::SASL_AUTHENTICATION_FAILED);
+    let other = Bytes::from_static(b"n,,\x01auth=Bearer alice\x01\x01");
+    rig.send(connection, 2, &SaslAuthenticateRequest::default().with_auth_bytes(other));
+    assert!(rig.is_closed(connection), "by another mechanism: without a word, as Kafka");
+
+    let connection = logged_in(&mut rig);
+    assert_eq!(named(&mut rig, connection, "PLAIN").error_code, 0);
+    assert_eq!(said(&mut rig, connection, "\0alice\0a-secret").error_code, 0);
+    assert_eq!(code(named(&mut rig, connection, "PLAIN").error_code), ErrorCode::ILLEGAL_SASL_STATE, "too soon");
+    assert!(serves(&mut rig, connection), "the login counts as before");
+}
+
+/// Kafka tells what is asked in the middle of a login that it is out of place; nothing else was said before.
+#[test]
+fn what_is_asked_in_the_middle_of_a_login_is_told_so() {
+    let mut rig = rig(None);
+    let connection = rig.connect(1);
+    named(&mut rig, connection, "PLAIN");
+    let answer = rig.ask(connection, 13, &MetadataRequest::default().with_topics(None));
+    assert_eq!(code(answer.error_code), ErrorCode::ILLEGAL_SASL_STATE);
+    assert!(rig.is_closed(connection));
 }
 
 #[test]

@@ -90,3 +90,16 @@ fn epochs_topics_and_groups_are_told_in_every_version() {
         assert_eq!(rig.ask_node(1, version, &ListGroupsRequest::default()).groups.len(), 1, "version {version}");
     }
 }
+
+/// A client that speaks a version in earnest has to find it here: what it asks for is otherwise never tried.
+#[test]
+fn every_version_that_the_client_can_speak_is_served() {
+    use crate::protocol::api::KNOWN_APIS;
+    use crate::testing::broker::api::APIS;
+    for known in KNOWN_APIS {
+        let served = APIS.iter().find(|api| api.key == known.key).map(|api| api.versions);
+        let all =
+            served.is_some_and(|served| served.contains(known.versions.min) && served.contains(known.versions.max));
+        assert!(all, "{}: the client speaks {}, served is {served:?}", known.key, known.versions);
+    }
+}

@@ -1,0 +1,38 @@
+//! Regular expressions that requests hold: Kafka reads them by RE2, and so does this, but for classes of Unicode.
+
+use regex_lite::{Regex, RegexBuilder};
+
+/// An expression for whole names.
+#[derive(Debug, Clone)]
+pub(super) struct Expression(Regex);
+
+impl Expression {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When it is none, or one that would take too much memory.
+    pub(super) fn new(text: &str) -> Result<Self, regex_lite::Error> {
+        // Alone first: `a)(?:b` is one only within the parentheses.
+        Regex::new(text)?;
+        let whole = format!("^(?:{text})$");
+        RegexBuilder::new(&whole).size_limit(MAX_BYTES).build().map(Self)
+    }
+
+    /// Whether it describes all of the name.
+    pub(super) fn fits(&self, name: &str) -> bool {
+        self.0.is_match(name)
+    }
+}
+
+/// A bound on memory.
+const MAX_BYTES: usize = 1 << 20;
+
+#[test]
+fn an_expression_is_for_whole_names() {
+    let fits = |text: &str, name: &str| Expression::new(text).map(|it| it.fits(name)).ok();
+    assert_eq!(fits("or.*", "orders"), Some(true));
+    assert_eq!(fits("or", "orders"), Some(false));
+    assert_eq!(fits("a|orders", "orders"), Some(true), "the whole name for each side");
+    assert_eq!(fits("a)(?:b", "ab"), None);
+    assert_eq!(fits("(", ""), None);
+}
