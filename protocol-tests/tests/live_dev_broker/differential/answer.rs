@@ -70,6 +70,8 @@ impl Names {
             Node::Leaf(value) => Node::Leaf(settled(field, value)),
             Node::List(all) => {
                 let mut all: Vec<Node> = all.into_iter().map(|node| self.settle(field, node)).collect();
+                // Topics that Kafka keeps for itself are not the dev broker's.
+                all.retain(|node| !is_internal(node));
                 // Ids tell elements apart that nothing else does, once they have names.
                 all.sort_by_cached_key(|node| (self.with_ids(field, node, false), self.with_ids(field, node, true)));
                 Node::List(all)
@@ -230,9 +232,40 @@ fn settled(field: &str, value: String) -> String {
         "host" | "client_host" if value != "\"\"" => "<host>".to_owned(),
         "port" if value.parse::<i32>().is_ok_and(|port| port > 0) => "<port>".to_owned(),
         // Kafka's wording is its own.
-        "error_message" | "batch_index_error_message" if value != "None" && value != "\"\"" => "<text>".to_owned(),
+        "error_message" | "acknowledge_error_message" | "batch_index_error_message"
+            if value != "None" && value != "\"\"" =>
+        {
+            "<text>".to_owned()
+        }
+        // Where a node's logs are, and how much room is left there.
+        "log_dir" => "<directory>".to_owned(),
+        "total_bytes" | "usable_bytes" if value.parse::<i64>().is_ok_and(|bytes| bytes > 0) => "<bytes>".to_owned(),
+        "session_lifetime_ms" if value != "0" => "<time>".to_owned(),
+        "auth_bytes" => settled_login(value),
         _ => settled_time(value),
     }
+}
+
+fn is_internal(node: &Node) -> bool {
+    let Node::Struct(of) = node else { return false };
+    of.iter().any(|(field, value)| {
+        matches!(field.as_str(), "name" | "topic")
+            && matches!(value, Node::Leaf(name) if name.trim_start_matches("Some(").starts_with("\"__"))
+    })
+}
+
+/// What a server says in a run of SCRAM without what it makes up: its part of the nonce, the salt, its signature.
+fn settled_login(value: String) -> String {
+    let parts =
+        value.trim_start_matches("b\"").trim_end_matches('"').split(',').map(|part| match part.split_once('=') {
+            Some(("r", nonce)) if nonce.starts_with("differential") => "r=differential<nonce>",
+            Some(("s", _)) => "s=<salt>",
+            // How many rounds is set for each user.
+            Some(("i", rounds)) if rounds.parse::<u32>().is_ok_and(|rounds| rounds >= 4096) => "i=<rounds>",
+            Some(("v", _)) => "v=<signature>",
+            _ => part,
+        });
+    parts.collect::<Vec<_>>().join(",")
 }
 
 /// A time of today is whatever the broker's clock said.

@@ -10,7 +10,7 @@ mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kafka_harbor::testing::broker::DevBroker;
+use kafka_harbor::testing::broker::{DevBroker, Sasl, SaslMechanism};
 use protocol_tests::{Cluster, kafka_with};
 
 use self::script::Run;
@@ -23,7 +23,7 @@ async fn the_dev_broker_answers_as_kafka_does_but_for_what_is_explained() {
     };
     let (newest, oldest) = (start(&ASSIGN_AT_ONCE, None), start(&[], Some("4.0.2")));
     let (Some(newest), Some(oldest)) = (newest.await.unwrap(), oldest.await.unwrap()) else { return };
-    let (newest, oldest) = tokio::join!(differences(&newest), differences(&oldest));
+    let (newest, oldest) = tokio::join!(differences("4.4", &newest), differences("4.0", &oldest));
     let table = Table::read();
     let mut unused: BTreeSet<(usize, &str)> = table.rows.iter().flat_map(Row::uses).collect();
     let mut unexplained = Vec::new();
@@ -42,31 +42,69 @@ async fn the_dev_broker_answers_as_kafka_does_but_for_what_is_explained() {
 }
 
 /// From 4.3 on Kafka assigns behind its answers (KIP-1263), and what is answered meanwhile depends on the time it takes.
-const ASSIGN_AT_ONCE: [&str; 2] =
-    ["group.consumer.assignment.interval.ms=0", "group.consumer.assignor.offload.enable=false"];
+const ASSIGN_AT_ONCE: [&str; 4] = [
+    "group.consumer.assignment.interval.ms=0",
+    "group.consumer.assignor.offload.enable=false",
+    "group.share.assignment.interval.ms=0",
+    "group.share.assignor.offload.enable=false",
+];
 
 /// What the dev broker answers otherwise than this cluster.
-async fn differences(kafka: &Cluster) -> Vec<Difference> {
-    let dev = dev_broker().await;
-    let (kafka, dev) = (kafka.bootstrap.clone(), dev);
-    let both = shared(&versions(&kafka).await, &versions(&dev.tcp_bootstrap()).await);
-    let (mut of_kafka, mut of_dev) = (Run::new(kafka, both.clone()), Run::new(dev.tcp_bootstrap(), both.clone()));
-    tokio::join!(of_kafka.all(), of_dev.all());
-    let unasked: Vec<i16> = both.keys().copied().filter(|api| !of_dev.asked.contains(api)).collect();
-    println!("APIs that the script does not ask: {unasked:?}");
-    let steps: BTreeSet<&str> = of_kafka.answers.keys().chain(of_dev.answers.keys()).copied().collect();
-    steps.into_iter().flat_map(|step| compare(step, of_dev.answers.get(step), of_kafka.answers.get(step))).collect()
+async fn differences(version: &'static str, kafka: &Cluster) -> Vec<Difference> {
+    let (open, guarded) = tokio::join!(dev_broker(None), dev_broker(Some(logins())));
+    let served = versions(&open.tcp_bootstrap()).await;
+    let both = shared(&versions(&kafka.bootstrap).await, &served);
+    let run = |address: &str| Run::new(address.to_owned(), both.clone());
+    let pair = |kafka: &str, dev: &DevBroker| (run(&dev.tcp_bootstrap()), run(kafka));
+    let (mut dev_open, mut kafka_open) = pair(&kafka.bootstrap, &open);
+    // A container has no listener that asks for logins.
+    let mut doors = kafka.env.get("SASL_PLAINTEXT").map(|address| pair(address, &guarded));
+    let enter = async {
+        if let Some((dev, kafka)) = &mut doors {
+            tokio::join!(dev.doors(), kafka.doors());
+        }
+    };
+    tokio::join!(dev_open.all(), kafka_open.all(), enter);
+    let runs: Vec<(Run, Run)> = [(dev_open, kafka_open)].into_iter().chain(doors).collect();
+    let asked: BTreeSet<i16> = runs.iter().flat_map(|(dev, _)| &dev.asked).copied().collect();
+    let excepted = |api: &i16| UNASKED.iter().any(|(key, of, _)| key == api && (*of == version || *of == "both"));
+    let unasked: Vec<i16> = served.into_keys().filter(|api| !asked.contains(api) && !excepted(api)).collect();
+    assert!(unasked.is_empty(), "APIs that the dev broker announces and the script does not ask: {unasked:?}");
+    let differ = |(dev, kafka): &(Run, Run)| {
+        let steps: BTreeSet<&str> = kafka.answers.keys().chain(dev.answers.keys()).copied().collect();
+        let differ = steps.into_iter().flat_map(|step| compare(step, dev.answers.get(step), kafka.answers.get(step)));
+        differ.collect::<Vec<_>>()
+    };
+    runs.iter().flat_map(differ).collect()
 }
 
+/// APIs of the dev broker that a Kafka is not asked, and why.
+const UNASKED: [(i16, &str, &str); 6] = [
+    (71, "both", "GetTelemetrySubscriptions: Kafka serves it only with a plugin that takes the metrics"),
+    (72, "both", "PushTelemetry: as above"),
+    (76, "4.0", "ShareGroupHeartbeat: Kafka 4.0 has share groups of an earlier protocol alone, version 0"),
+    (77, "4.0", "ShareGroupDescribe: as above"),
+    (78, "4.0", "ShareFetch: as above"),
+    (79, "4.0", "ShareAcknowledge: as above"),
+];
+
 /// A dev broker with the settings of the script that starts Kafka.
-async fn dev_broker() -> DevBroker {
+async fn dev_broker(sasl: Option<Sasl>) -> DevBroker {
     let builder = DevBroker::builder().settings(|settings| {
         settings.min_session_timeout = Duration::from_secs(1);
         settings.consumer_group_session = Duration::from_secs(10);
         settings.consumer_group_heartbeat_interval = Duration::from_secs(1);
         settings.racks = vec!["rack-1".to_owned()];
+        settings.authorizer = true;
+        settings.sasl = sasl;
     });
     builder.listen("127.0.0.1:0".parse().unwrap()).start().await.unwrap()
+}
+
+fn logins() -> Sasl {
+    let mechanisms =
+        [SaslMechanism::Plain, SaslMechanism::ScramSha256, SaslMechanism::ScramSha512, SaslMechanism::OAuthBearer];
+    Sasl::new(mechanisms).user("alice", "alice-secret").user("bob", "bob-secret")
 }
 
 fn shared(one: &Versions, other: &Versions) -> Versions {

@@ -53,7 +53,8 @@ impl Wire {
         encoded.unwrap_or_else(|error| panic!("API {} in version {form}: {error}: {request:?}", R::KEY));
         let length = i32::try_from(frame.len() - 4).unwrap();
         frame[..4].copy_from_slice(&length.to_be_bytes());
-        self.stream.write_all(&frame).await.unwrap();
+        // A connection that the broker has closed is told of by what is received.
+        let _ = self.stream.write_all(&frame).await;
     }
 
     /// The answer to the request before.

@@ -1,9 +1,12 @@
 //! The script: what is asked, step by step. It asks the same whatever is answered.
 
+mod cluster;
 mod consumer_groups;
+mod doors;
 mod fit;
 mod groups;
 mod records;
+mod shares;
 mod topics;
 mod transactions;
 
@@ -63,6 +66,14 @@ impl Run {
         groups::run(self).await;
         consumer_groups::run(self).await;
         transactions::run(self).await;
+        shares::run(self).await;
+        cluster::run(self).await;
+        doors::open(self).await;
+    }
+
+    /// Logins, where the address asks for them.
+    pub(crate) async fn doors(&mut self) {
+        doors::run(self).await;
     }
 
     /// Another group begins, with epochs of its own.

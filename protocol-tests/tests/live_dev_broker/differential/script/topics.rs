@@ -70,6 +70,7 @@ async fn create(run: &mut Run) {
             new("timely", 1),
             &[("message.timestamp.after.max.ms", Some("60000")), ("message.timestamp.before.max.ms", Some("60000"))],
         ),
+        new("shared", 2),
         new("of-defaults", -1).with_replication_factor(-1),
         assigned("assigned", &[(0, &[1]), (1, &[1])]),
     ];
@@ -129,6 +130,7 @@ async fn describe(run: &mut Run) {
         "compacted",
         "small",
         "timely",
+        "shared",
         "of-defaults",
         "assigned",
         "older",

@@ -2,13 +2,15 @@
 
 use kafka_harbor::protocol::batch::{Closing, ProducerStamp};
 use kafka_protocol::messages::add_partitions_to_txn_request::{AddPartitionsToTxnTopic, AddPartitionsToTxnTransaction};
+use kafka_protocol::messages::describe_producers_request::TopicRequest;
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::txn_offset_commit_request::{
     TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
-    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, BrokerId, EndTxnRequest, FindCoordinatorRequest,
-    InitProducerIdRequest, ListOffsetsRequest, ProduceRequest, ProducerId, TxnOffsetCommitRequest,
+    AddOffsetsToTxnRequest, AddPartitionsToTxnRequest, BrokerId, DescribeProducersRequest, DescribeTransactionsRequest,
+    EndTxnRequest, FindCoordinatorRequest, InitProducerIdRequest, ListOffsetsRequest, ListTransactionsRequest,
+    ProduceRequest, ProducerId, TxnOffsetCommitRequest,
 };
 
 use super::groups::committed;
@@ -188,6 +190,7 @@ async fn first_version(run: &mut Run) {
     run.ask("v1: the end of what is decided while open", places(at, 1)).await;
     run.ask("v1: read while open", run.reading(at, 0, 0)).await;
     run.ask("v1: what is decided while open", run.reading(at, 0, 0).with_isolation_level(1)).await;
+    look(run, writer).await;
     run.ask_in(4, "v1: commits offsets without having added", writer.commit("tg", 1)).await;
     run.ask_in(3, "v1: adds a group", writer.add_group("tg")).await;
     run.ask_in(4, "v1: commits offsets", writer.commit("tg", 2)).await;
@@ -212,6 +215,45 @@ async fn first_version(run: &mut Run) {
     decided(run, "v1: what is aborted", at, 6).await;
     run.ask_in(4, "v1: ends under another epoch", Writer { epoch: 7, ..writer }.end(true)).await;
     run.ask_in(4, "v1: ends under another id", Writer { id: writer.id + 1_000, ..writer }.end(true)).await;
+}
+
+/// What an operator sees of transactions (KIP-664).
+async fn look(run: &mut Run, writer: Writer) {
+    let producers = |name: &str, partitions: &[i32]| {
+        let of = TopicRequest::default().with_name(topic(name)).with_partition_indexes(partitions.to_vec());
+        DescribeProducersRequest::default().with_topics(vec![of])
+    };
+    run.ask("look: producers of a transaction", producers("of.defaults", &[0])).await;
+    run.ask("look: producers without one", producers("single", &[0])).await;
+    run.ask("look: producers of what is not there", producers("plain", &[9])).await;
+    run.ask("look: producers of a topic that is not there", producers("missing", &[0])).await;
+    let describe = |ids: &[&str]| {
+        let ids = ids.iter().copied().map(transaction).collect();
+        DescribeTransactionsRequest::default().with_transactional_ids(ids)
+    };
+    run.ask("look: an open one", describe(&["one"])).await;
+    run.ask("look: one that is not there", describe(&["nobody"])).await;
+    run.ask("look: one without a name", describe(&[""])).await;
+    let list = ListTransactionsRequest::default;
+    run.ask("look: all", list()).await;
+    run.ask("look: the open ones", list().with_state_filters(vec![text("Ongoing")])).await;
+    run.ask("look: the empty ones", list().with_state_filters(vec![text("Empty"), text("PrepareCommit")])).await;
+    run.ask("look: those in a state that is none", list().with_state_filters(vec![text("Asleep"), text("Ongoing")]))
+        .await;
+    run.ask("look: those in other letters", list().with_state_filters(vec![text("ongoing")])).await;
+    run.ask("look: a producer's", list().with_producer_id_filters(vec![ProducerId(writer.id)])).await;
+    run.ask("look: nobody's", list().with_producer_id_filters(vec![ProducerId(writer.id + 1_000)])).await;
+    run.ask("look: those that are old", list().with_duration_filter(3_600_000)).await;
+    if run.version::<ListTransactionsRequest>(NEWEST) >= FIRST_WITH_PATTERNS {
+        for (pattern, step) in [
+            ("on.*", "look: by a pattern"),
+            ("o", "look: by a pattern that is a part"),
+            ("(", "look: by what is no pattern"),
+            ("", "look: by an empty pattern"),
+        ] {
+            run.ask(step, list().with_transactional_id_pattern(Some(text(pattern)))).await;
+        }
+    }
 }
 
 async fn second_version(run: &mut Run) {
@@ -260,3 +302,6 @@ async fn fencing(run: &mut Run) {
     end(run, NEWEST, "fence: the second commits", second, true).await;
     decided(run, "fence: what the second wrote", at, 4).await;
 }
+
+/// KIP-1152.
+const FIRST_WITH_PATTERNS: i16 = 2;
