@@ -98,8 +98,9 @@ fn every_version_that_the_client_can_speak_is_served() {
     use crate::testing::broker::api::APIS;
     for known in KNOWN_APIS {
         let served = APIS.iter().find(|api| api.key == known.key).map(|api| api.versions);
-        let all =
-            served.is_some_and(|served| served.contains(known.versions.min) && served.contains(known.versions.max));
+        // Behind version 0 of SaslHandshake bytes come without a header (before KIP-152): no client of ours logs in that way.
+        let least = if known.name == "SaslHandshake" { 1 } else { known.versions.min };
+        let all = served.is_some_and(|served| served.contains(least) && served.contains(known.versions.max));
         assert!(all, "{}: the client speaks {}, served is {served:?}", known.key, known.versions);
     }
 }
