@@ -40,7 +40,8 @@ use files::Stamps;
 /// | `rustls::crypto::ring::default_provider()` (rustls' feature `ring`) | on nearly every target; compiles C |
 /// | `rustls::crypto::aws_lc_rs::default_provider()` (its feature `aws-lc-rs`) | fast, FIPS is possible; compiles C, and wants CMake on some targets |
 ///
-/// `rustls-rustcrypto` is pure Rust too; its authors say not to use it in production.
+/// `rustls-rustcrypto` is pure Rust too; its authors say not to use it in production. `examples/providers` of the repository are
+/// programs with `ring` and with `aws-lc-rs`, and the features to ask for.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
