@@ -134,7 +134,7 @@ impl Connection {
         let request = machine::Request { api, encode, deadline, waiter: sender };
         self.0.0.submit(request);
         let meter = &self.0.0.meter;
-        let metered = meter.is_on().then(|| (meter.clone(), now()));
+        let metered = meter.is_wanted().then(|| (meter.clone(), now()));
         RawResponse { api, receiver, metered }
     }
 }
@@ -205,8 +205,8 @@ impl RawResponse {
             let result = received.unwrap_or_else(|_| {
                 Err(RequestError::Unanswered { api: self.api, cause: Arc::new(ConnectionError::Closed) })
             });
-            if let (Ok(_), Some((meter, since))) = (&result, self.metered.take()) {
-                meter.answered(self.api, now().saturating_duration_since(since));
+            if let (Ok(answer), Some((meter, since))) = (&result, self.metered.take()) {
+                meter.answered(self.api, now().saturating_duration_since(since), answer.body.len());
             }
             result
         })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::api::ApiKey;
 
-/// What one client has counted. A request costs one look while nobody wants to know.
+/// What one client has counted. A request costs two looks while nobody wants to know.
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     on: AtomicBool,
@@ -45,8 +45,12 @@ impl Meter {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it counts.
-    pub(crate) fn is_on(&self) -> bool {
+    /// Whether somebody wants to know how long requests take: it counts, or they are traced.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_on() || tracing::enabled!(tracing::Level::TRACE)
+    }
+
+    fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
@@ -55,8 +59,12 @@ impl Meter {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request was answered after this time, its wait to be sent included.
-    pub(crate) fn answered(&self, api: ApiKey, after: Duration) {
+    /// A request was answered after this time, its wait to be sent included, by so many bytes.
+    pub(crate) fn answered(&self, api: ApiKey, after: Duration, bytes: usize) {
+        tracing::trace!(%api, after_us = after.as_micros() as u64, bytes, "answered");
+        if !self.is_on() {
+            return;
+        }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let answers = counts.answers.entry(api).or_default();
         answers.total += 1;
@@ -127,20 +135,27 @@ mod tests {
     fn sums_go_on_and_times_begin_anew() {
         let meter = Meter::default();
         meter.connected();
-        meter.answered(ApiKey(1), Duration::from_millis(10));
-        meter.answered(ApiKey(1), Duration::from_millis(30));
-        meter.throttled(ApiKey(1), Duration::from_secs(1));
+        meter.turn_on();
+        meter.answered(ApiKey(1), Duration::from_millis(10), 0);
+        meter.answered(ApiKey(1), Duration::from_millis(30), 0);
         let first = meter.take();
         let fetches = first.answers[&ApiKey(1)];
         assert_eq!((first.connections, fetches.total), (1, 2));
         assert_eq!((fetches.times.mean_ms(), fetches.times.max_ms()), (Some(20.0), Some(30.0)));
-        assert_eq!(fetches.throttled.max_ms(), None, "nobody wanted to know");
-        meter.turn_on();
+        assert_eq!(fetches.throttled.max_ms(), None);
         meter.throttled(ApiKey(1), Duration::from_secs(1));
         let second = meter.take();
         assert_eq!((second.answers[&ApiKey(1)].total, second.answers[&ApiKey(1)].times.mean_ms()), (2, None));
         let both = second.of(&[ApiKey(1), ApiKey(2)]).map(|both| both.total);
         assert_eq!((both, second.of(&[ApiKey(2)]).is_none()), (Some(2), true));
         assert_eq!(second.answers[&ApiKey(1)].throttled.max_ms(), Some(1_000.0));
+    }
+
+    #[test]
+    fn nothing_is_counted_that_nobody_wants_to_know() {
+        let meter = Meter::default();
+        meter.answered(ApiKey(1), Duration::from_millis(10), 0);
+        meter.throttled(ApiKey(1), Duration::from_secs(1));
+        assert!(meter.take().answers.is_empty());
     }
 }

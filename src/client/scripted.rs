@@ -166,7 +166,7 @@ impl Connector for Brokers {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             };
             self.note(format!("connect {address}"));
-            let (here, there) = tokio::io::duplex(1 << 20);
+            let (here, there) = tokio::io::duplex(8 << 20);
             let connection = self.0.connections.fetch_add(1, Ordering::Relaxed) + 1;
             tokio::spawn(self.clone().serve(address, connection, script, there));
             Ok(Box::new(here) as Box<dyn Stream>)

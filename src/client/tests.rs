@@ -1,9 +1,11 @@
 //! Connections and metadata against peers that act by a script, in virtual time.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::{
@@ -92,6 +94,32 @@ async fn without_a_broker_the_deadline_holds_and_the_reason_is_told() {
     assert!(error.is_retriable());
     let text = error.to_string();
     assert!(text.contains("metadata: not in time; last: metadata: Metadata was not sent: cannot connect"), "{text}");
+}
+
+/// Heartbeats of the same thread waited until all of a large answer, which had come already, was read.
+#[tokio::test(start_paused = true)]
+async fn a_large_answer_is_read_in_turns() {
+    let brokers = Brokers::new();
+    brokers.at("a:1", |exchange| match (exchange.api, usual(exchange)) {
+        (HEARTBEAT, Act::Send(frame)) => {
+            let mut frame = BytesMut::from(&frame[..]);
+            frame.resize(7 << 20, 0);
+            let length = frame.len() as i32 - 4;
+            frame[..4].copy_from_slice(&length.to_be_bytes());
+            Act::Send(frame.freeze())
+        }
+        (_, act) => act,
+    });
+    let (_client, connection) = connected(&brokers).await;
+    let mut response = send(&connection, 1);
+    let answer = tokio::spawn(poll_fn(move |cx| response.poll_answer(cx)));
+    let mut turns = 0;
+    while !answer.is_finished() {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    assert!(answer.await.unwrap().is_ok());
+    assert!(turns > 20, "{turns} turns of another task while 7 MiB were read");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes};
 use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::task::yield_now;
 use tokio::time::{Sleep, sleep_until};
 
 use super::{Inner, Shared, now};
@@ -152,6 +153,8 @@ struct Serving<'a> {
     stream: Box<dyn Stream>,
     reader: FrameReader,
     segments: VecDeque<Bytes>,
+    /// What was read since other tasks had their turn.
+    turn_bytes: usize,
     unflushed: bool,
     sleep: Pin<Box<Sleep>>,
     /// Credentials on their way.
@@ -175,6 +178,7 @@ impl<'a> Serving<'a> {
             stream,
             reader: FrameReader::new(shared.limits.response_bytes),
             segments: VecDeque::new(),
+            turn_bytes: 0,
             unflushed: false,
             sleep: Box::pin(sleep_until(tokio::time::Instant::now())),
             credentials: None,
@@ -277,13 +281,14 @@ impl<'a> Serving<'a> {
     fn read(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let read = {
             let (buffer, limit) = self.reader.buffer();
-            let mut buffer = buffer.limit(limit);
+            let mut buffer = buffer.limit(limit.min(TURN_BYTES));
             // The future holds nothing between polls, so it can be made anew each time.
             match pin!(self.stream.read_buf(&mut buffer)).poll(cx)? {
                 Poll::Ready(read) => read,
                 Poll::Pending => return Ok(false),
             }
         };
+        self.turn_bytes += read;
         if read == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the broker closed the connection"));
         }
@@ -352,8 +357,19 @@ impl Future for Serving<'_> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             match self.round(cx) {
+                Round::Moved if self.turn_bytes >= TURN_BYTES => {
+                    self.turn_bytes = 0;
+                    // A heartbeat on this thread does not wait until 50 MiB are read. This polls what wakes tasks as well, and
+                    // wakes this one behind them.
+                    if pin!(yield_now()).poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
                 Round::Moved => {}
-                Round::Still => return Poll::Pending,
+                Round::Still => {
+                    self.turn_bytes = 0;
+                    return Poll::Pending;
+                }
                 Round::Over => return Poll::Ready(()),
             }
         }
@@ -362,3 +378,6 @@ impl Future for Serving<'_> {
 
 /// A request is a head and a body of few segments; more than fit in one call follow in the next.
 const SEGMENTS_A_WRITE: usize = 64;
+
+/// So much is read in one turn, some 100 microseconds' work.
+const TURN_BYTES: usize = 256 << 10;

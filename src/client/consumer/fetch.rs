@@ -1,6 +1,7 @@
 //! The loop that reads from one broker.
 
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -64,14 +65,18 @@ async fn ask(shared: &Shared, connection: &Connection, plan: &Arc<FetchPlan>) ->
     connection.call_with(plan.max_version(), timeout, move |version| asked.request(version)).await
 }
 
-/// Reads the answer, one partition after the other; other tasks get their turn in between.
+/// Reads the answer, piece by piece; other tasks get their turn in between.
 async fn open(shared: &Shared, plan: &FetchPlan, response: FetchResponse, throttle: Duration) -> FetchAnswer {
     let (code, session) = (ErrorCode(response.error_code), response.session_id);
     let moved = shared.cluster.learn_leaders(&leader_hints(plan, &response));
     let budget = shared.lock().fetcher.budget().clone();
     let mut reader = AnswerReader::new(response, shared.settings.fetch.read, budget);
     let mut outcomes = Vec::new();
-    while let Some((index, outcome)) = reader.next(plan) {
+    while let Some(read) = reader.next(plan) {
+        let Poll::Ready((index, outcome)) = read else {
+            tokio::task::yield_now().await;
+            continue;
+        };
         let outcome = match outcome {
             PartitionOutcome::Refused(_)
                 if plan.asked.get(index).is_some_and(|asked| moved.contains(&asked.partition)) =>

@@ -1,6 +1,7 @@
 //! From a Fetch answer to each partition's records. Pure work on bytes, done outside of any lock.
 
 use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
 use kafka_protocol::messages::FetchResponse;
@@ -10,7 +11,7 @@ use super::FetchPlan;
 use super::budget::{Budget, Lease, Permit};
 use super::isolation::{Aborted, IsolationLevel};
 use super::plan::PlannedFetch;
-use crate::protocol::batch::{self, BatchError, BatchView, CutBatch, EncodedBatch, ReadOptions};
+use crate::protocol::batch::{self, BatchError, BatchView, CutBatch, EncodedBatch, EncodedBatches, ReadOptions};
 use crate::protocol::compression::Codec;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset};
@@ -79,17 +80,26 @@ pub(crate) struct AnswerReader {
     topics: std::vec::IntoIter<FetchableTopicResponse>,
     topic: Option<(FetchableTopicResponse, std::vec::IntoIter<PartitionData>)>,
     at: usize,
+    /// A partition that is read in part.
+    opening: Option<Opening>,
+    /// What was read since others had their turn.
+    turn_bytes: usize,
 }
 
 impl AnswerReader {
     pub(crate) fn new(response: FetchResponse, options: ReadOptions, budget: Arc<Budget>) -> Self {
         let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
         let answer_bytes = partitions.filter_map(|partition| partition.records.as_ref()).map(Bytes::len).sum();
-        Self { options, budget, answer_bytes, permit: None, topics: response.responses.into_iter(), topic: None, at: 0 }
+        let topics = response.responses.into_iter();
+        Self { options, budget, answer_bytes, permit: None, topics, topic: None, at: 0, opening: None, turn_bytes: 0 }
     }
 
-    /// The next partition that was asked for, and what is said of it. Others are passed over.
-    pub(crate) fn next(&mut self, plan: &FetchPlan) -> Option<(usize, PartitionOutcome)> {
+    /// The next partition that was asked for, and what is said of it. Others are passed over. Pending where much was read and
+    /// something else should have its turn: a heartbeat does not wait for the checksums of 50 MiB.
+    pub(crate) fn next(&mut self, plan: &FetchPlan) -> Option<Poll<(usize, PartitionOutcome)>> {
+        if let Some(opening) = self.opening.take() {
+            return Some(self.open(opening));
+        }
         loop {
             let (index, data) = match &mut self.topic {
                 Some((topic, partitions)) => match partitions.next() {
@@ -108,68 +118,78 @@ impl AnswerReader {
             };
             if let Some((index, asked)) = index.and_then(|index| Some((index, plan.asked.get(index)?))) {
                 self.at = index + 1;
-                return Some((index, self.read(plan.isolation, asked, data)));
+                return Some(match self.begin(plan.isolation, index, asked, data) {
+                    Begun::Open(opening) => self.open(opening),
+                    Begun::Told(outcome) => Poll::Ready((index, outcome)),
+                });
             }
         }
     }
 
-    fn read(&mut self, isolation: IsolationLevel, asked: &PlannedFetch, data: PartitionData) -> PartitionOutcome {
+    /// What is to be read of a partition; where that is nothing, what else is said of it.
+    fn begin(&self, isolation: IsolationLevel, index: usize, asked: &PlannedFetch, data: PartitionData) -> Begun {
         let code = ErrorCode(data.error_code);
         if !code.is_ok() {
-            return PartitionOutcome::Refused(code);
+            return Begun::Told(PartitionOutcome::Refused(code));
         }
         let diverging = &data.diverging_epoch;
         // -1 for both is "cannot tell" and no reason to throw anything away (KAFKA-9840).
         if asked.last_fetched_epoch.is_some() && diverging.epoch >= 0 && diverging.end_offset >= 0 {
             let (end_offset, epoch) = (Offset(diverging.end_offset), LeaderEpoch(diverging.epoch));
-            return PartitionOutcome::Diverged { end_offset, epoch };
+            return Begun::Told(PartitionOutcome::Diverged { end_offset, epoch });
         }
         let Some(records) = data.records.filter(|records| !records.is_empty()) else {
             if data.preferred_read_replica.0 >= 0 {
-                return PartitionOutcome::Nearer(Some(NodeId(data.preferred_read_replica.0)));
+                return Begun::Told(PartitionOutcome::Nearer(Some(NodeId(data.preferred_read_replica.0))));
             }
             if asked.last_fetched_epoch.is_some() && data.high_watermark > asked.offset.0 {
-                return PartitionOutcome::Withheld;
+                return Begun::Told(PartitionOutcome::Withheld);
             }
-            return PartitionOutcome::Records { chunk: None, flaw: None, cut: None };
+            return Begun::Told(PartitionOutcome::Records { chunk: None, flaw: None, cut: None });
         };
         let aborted = match isolation {
             IsolationLevel::ReadCommitted => Aborted::new(data.aborted_transactions.unwrap_or_default()),
             IsolationLevel::ReadUncommitted => Aborted::default(),
         };
-        let (chunk, flaw, cut) = self.open(asked.offset, records, aborted);
-        PartitionOutcome::Records { chunk, flaw, cut }
-    }
-
-    fn open(
-        &mut self,
-        from: Offset,
-        records: Bytes,
-        mut aborted: Aborted,
-    ) -> (Option<Chunk>, Option<BatchError>, Option<CutBatch>) {
         let copied = self.is_worth_copying(records.len());
         let records = if copied { Bytes::copy_from_slice(&records) } else { records };
-        let record_bytes = records.len();
+        let opened = Opened { next_offset: asked.offset, ..Opened::default() };
+        let (from, record_bytes) = (asked.offset, records.len());
+        Begun::Open(Opening { index, from, copied, record_bytes, encoded: batch::encoded(records), aborted, opened })
+    }
 
-        let mut opened = Opened { next_offset: from, ..Opened::default() };
+    /// Reads a partition's batches, to their end or to the turn's.
+    fn open(&mut self, mut opening: Opening) -> Poll<(usize, PartitionOutcome)> {
         let mut flaw = None;
-        let mut encoded = batch::encoded(records);
-        for batch in encoded.by_ref() {
-            if let Err(error) = batch.and_then(|batch| opened.take(&batch, &mut aborted, &self.options)) {
+        while let Some(batch) = opening.encoded.next() {
+            let before = opening.opened.inflated;
+            let read = batch.and_then(|batch| {
+                self.turn_bytes += batch.bytes().len();
+                opening.opened.take(&batch, &mut opening.aborted, &self.options)
+            });
+            if let Err(error) = read {
                 flaw = Some(error);
                 break;
             }
+            self.turn_bytes += opening.opened.inflated - before;
+            if self.turn_bytes >= TURN_BYTES {
+                self.turn_bytes = 0;
+                self.opening = Some(opening);
+                return Poll::Pending;
+            }
         }
+        let Opening { index, from, copied, record_bytes, encoded, opened, .. } = opening;
         let cut = encoded.cut();
         let Opened { next_offset, batches, leader_epoch, epochs, in_place, inflated } = opened;
         if next_offset <= from {
-            return (None, flaw, cut);
+            return Poll::Ready((index, PartitionOutcome::Records { chunk: None, flaw, cut }));
         }
         let own = inflated + if copied && in_place { record_bytes } else { 0 };
         let answer = (in_place && !copied).then(|| self.answer_permit());
         let bytes = inflated + if in_place { record_bytes } else { 0 };
         let lease = Lease::new(answer, self.budget.take(own), bytes);
-        (Some(Chunk { batches, from, next_offset, leader_epoch, epochs, lease }), flaw, cut)
+        let chunk = Chunk { batches, from, next_offset, leader_epoch, epochs, lease };
+        Poll::Ready((index, PartitionOutcome::Records { chunk: Some(chunk), flaw, cut }))
     }
 
     /// A slice keeps its whole answer in memory. A small one that may be held for long is cheaper copied.
@@ -180,6 +200,28 @@ impl AnswerReader {
     fn answer_permit(&mut self) -> Arc<Permit> {
         self.permit.get_or_insert_with(|| Arc::new(self.budget.take(self.answer_bytes))).clone()
     }
+}
+
+/// What comes of a partition's part of an answer.
+#[derive(Debug)]
+enum Begun {
+    /// Records, which are to be read.
+    Open(Opening),
+    /// Something else.
+    Told(PartitionOutcome),
+}
+
+/// A partition's records while they are read.
+#[derive(Debug)]
+struct Opening {
+    index: usize,
+    from: Offset,
+    /// Whether the bytes are no longer the answer's.
+    copied: bool,
+    record_bytes: usize,
+    encoded: EncodedBatches,
+    aborted: Aborted,
+    opened: Opened,
 }
 
 /// What was read of a partition's records so far.
@@ -228,3 +270,5 @@ impl Opened {
 const PINNED_BYTES: usize = 1 << 20;
 /// A slice is copied if it is less than this part of its answer.
 const PINNED_RATIO: usize = 16;
+/// So much is read in one turn, some 50 microseconds' work.
+const TURN_BYTES: usize = 512 << 10;

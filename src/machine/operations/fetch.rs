@@ -1,6 +1,7 @@
 //! A fetcher, and brokers that answer anything.
 
 use std::collections::BTreeMap;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use uuid::Uuid;
 
 use crate::machine::fetch::{
     AnswerReader, FetchAnswer, FetchConfig, FetchEvent, FetchPlan, Fetched, Fetcher, IsolationLevel, Leader, NextFetch,
-    StartAt,
+    PartitionOutcome, StartAt,
 };
 use crate::protocol::batch::{BatchWriter, Closing, ProducerStamp, ReadOptions};
 use crate::protocol::choices::Choices;
@@ -157,7 +158,7 @@ impl<'c, 'a> Consumer<'c, 'a> {
         let topics = (0..=self.choices.below(3)).map(|_| topic(self.choices, plan)).collect();
         let response = FetchResponse::default().with_responses(topics);
         let mut reader = AnswerReader::new(response, ReadOptions::default(), self.fetcher.budget().clone());
-        let outcomes = std::iter::from_fn(|| reader.next(plan)).collect();
+        let outcomes = std::iter::from_fn(|| reader.next(plan)).filter_map(read).collect();
         let answer = FetchAnswer {
             throttle: Duration::from_millis(self.choices.pick(&[0, 0, 0, 50, 30_000])),
             code: if self.choices.once_in(6) { self.choices.code() } else { Default::default() },
@@ -250,7 +251,7 @@ impl<'c, 'a> Consumer<'c, 'a> {
                     });
                     let response = FetchResponse::default().with_responses(topics.collect());
                     let mut reader = AnswerReader::new(response, ReadOptions::default(), self.fetcher.budget().clone());
-                    let outcomes = std::iter::from_fn(|| reader.next(&plan)).collect();
+                    let outcomes = std::iter::from_fn(|| reader.next(&plan)).filter_map(read).collect();
                     let answer =
                         FetchAnswer { throttle: Duration::ZERO, code: Default::default(), session: 0, outcomes };
                     self.fetcher.handle_answer(self.now, &plan, answer);
@@ -261,6 +262,14 @@ impl<'c, 'a> Consumer<'c, 'a> {
         assert!(unread.is_empty(), "never read: {unread:?} {:?}", self.fetcher);
         self.fetcher.revoke(self.assigned.keys());
         assert_eq!(self.fetcher.budget().used(), 0, "memory that nobody holds is not given back");
+    }
+}
+
+/// A partition that was read, where it is not only another's turn.
+fn read(read: Poll<(usize, PartitionOutcome)>) -> Option<(usize, PartitionOutcome)> {
+    match read {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
     }
 }
 

@@ -9,6 +9,7 @@ mod schedules;
 mod sessions;
 
 use std::collections::BTreeSet;
+use std::task::Poll;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::fetch_request::FetchPartition;
@@ -240,8 +241,10 @@ impl Rig {
         let (code, session) = (ErrorCode(response.error_code), response.session_id);
         let mut reader = AnswerReader::new(response, ReadOptions::default(), self.fetcher.budget().clone());
         let mut outcomes = Vec::new();
-        while let Some(outcome) = reader.next(plan) {
-            outcomes.push(outcome);
+        while let Some(read) = reader.next(plan) {
+            if let Poll::Ready(outcome) = read {
+                outcomes.push(outcome);
+            }
         }
         drop(reader);
         let answer = FetchAnswer { throttle: Duration::ZERO, code, session, outcomes };

@@ -21,6 +21,22 @@ fn every_partition_is_read_in_order_and_in_turn() {
     assert_eq!(rig.take(), (1, 15..16));
 }
 
+/// A heartbeat on the same thread waited for the checksums of a whole answer.
+#[test]
+fn a_large_answer_is_read_in_turns_be_it_of_one_partition_or_of_many() {
+    for (partitions, batches) in [(1, 40), (40, 1)] {
+        let mut rig = Rig::new(partitions, FetchConfig { max_partition_bytes: 8 << 20, ..FetchConfig::default() });
+        for partition in 0..partitions {
+            (0..batches).for_each(|_| rig.append(partition, 1, 100_000));
+        }
+        let plan = rig.ask(NODE);
+        let response = rig.response(&plan);
+        let mut reader = AnswerReader::new(response, ReadOptions::default(), rig.fetcher.budget().clone());
+        let turns = std::iter::from_fn(|| reader.next(&plan)).filter(Poll::is_pending).count();
+        assert!((6..=8).contains(&turns), "{turns} turns for 4 MB of {partitions} partitions");
+    }
+}
+
 /// Clients that took the next offset from the last record asked for a compacted batch for ever (kafkajs#562).
 #[test]
 fn an_emptied_batch_moves_the_position_and_can_be_committed_past() {
