@@ -2,7 +2,7 @@
 use bytes::Bytes;
 use common::*;
 use kafka_harbor::client::{
-    Assigned, Client, CommitPosition, Consumer, ConsumerEvent, OffsetReset, PartitionBatch, Producer,
+    Assigned, Client, CommitPosition, Consumer, ConsumerEvent, OffsetReset, PartitionBatch, Producer, Tls,
 };
 use kafka_harbor::protocol::compression::Codec;
 use kafka_harbor::record::{Header, Offset, Record, RecordRef, Topic};
@@ -11,8 +11,25 @@ use std::time::{Duration, Instant};
 
 const CLOSE: Duration = Duration::from_secs(30);
 
-fn connect(a: &Args) -> Client {
-    Client::builder([a.bootstrap()]).client_id("bench").build().unwrap()
+pub fn connect(a: &Args) -> Client {
+    let client = Client::builder([a.bootstrap()]).client_id("bench");
+    match a.get("tls") {
+        Some(ca) => client.tls(tls(a, ca)),
+        None => client,
+    }
+    .build()
+    .unwrap()
+}
+
+/// `--tls CA`, by `--provider graviola` (default), `ring` or `aws-lc-rs`. The suite is the broker's, which has one alone.
+fn tls(a: &Args, ca: &str) -> Tls {
+    let provider = match a.str("provider", "graviola").as_str() {
+        "graviola" => rustls_graviola::default_provider(),
+        "ring" => rustls::crypto::ring::default_provider(),
+        "aws-lc-rs" => rustls::crypto::aws_lc_rs::default_provider(),
+        other => panic!("{other}"),
+    };
+    Tls::builder(provider).authorities_file(ca).build().unwrap()
 }
 
 fn producer(a: &Args, buffer_kib: u64) -> Producer {
@@ -107,16 +124,17 @@ pub async fn latency(a: &Args) {
 }
 
 fn consumer(a: &Args) -> Consumer {
-    connect(a)
-        .consumer(a.group())
-        .topic(a.topic(), OffsetReset::Earliest)
+    let topics = a.topic();
+    topics
+        .split(',')
+        .fold(connect(a).consumer(a.group()), |consumer, topic| consumer.topic(topic, OffsetReset::Earliest))
         .fetch_max_partition_bytes(a.num("partition-fetch", 1048576) as usize)
         .build()
         .unwrap()
 }
 
 /// Walks every record of a batch: how many there are, and the bytes of their keys and values.
-fn walk(batch: &PartitionBatch) -> (u64, u64) {
+pub fn walk(batch: &PartitionBatch) -> (u64, u64) {
     let (mut seen, mut bytes) = (0, 0);
     for view in batch.batches.iter().filter(|view| !view.is_control()) {
         for r in view.records() {

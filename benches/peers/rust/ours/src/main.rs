@@ -2,8 +2,11 @@
 //!
 //! produce: `--api batch` (default) hands borrowed records to `send_batch`, `--call N` of them a call (default all);
 //! `--api future` enqueues owned records and awaits a future of each.
+//!
+//! heartbeats: how long they take while nothing is fetched, and while 50 MiB at a time are.
 mod client;
 mod harbor;
+mod heartbeats;
 
 use common::Args;
 
@@ -21,6 +24,7 @@ fn main() {
             "latency" => client::latency(&a).await,
             "consume" => client::consume(&a).await,
             "idle" => client::idle(&a).await,
+            "heartbeats" => heartbeats::measure(&a).await,
             "harbor" => harbor::consume(&a).await,
             c => panic!("{c}"),
         }
