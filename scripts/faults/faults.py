@@ -132,7 +132,7 @@ class Ours:
 
     def consume(self, broker):
         command = [TOOL, "--json", "--bootstrap", broker.bootstrap, "consume", "--topic", "t", "--group", "g", "--session-ms", "6000",
-                   "--for", str(PATIENCE * 1000), "--idle", "12000"]
+                   "--for", str(PATIENCE * 1000), "--idle", "30000"]
         for line in lines(command):
             event = json.loads(line)
             if event["event"] == "record":
@@ -149,6 +149,10 @@ def peers():
         found.append(Peer("franz-go", [os.environ["FRANZ_GO"]]))
     else:
         print("faults: no franz-go (needs Go)")
+    if "KRAFKA" in os.environ:
+        found.append(Peer("krafka", [os.environ["KRAFKA"]]))
+    else:
+        print("faults: no krafka (needs a C compiler)")
     return found
 
 
