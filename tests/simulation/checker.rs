@@ -10,12 +10,13 @@ mod transactions;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use kafka_harbor::error::WriteOutcome;
 
 use super::history::{Group, History, Stint, Txn, Value, What};
 use super::log::{Holds, Logged};
-use super::world::COPIES;
+use super::world::{COPIES, REQUEST_TIMEOUT};
 
 /// What is wrong with a history.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub(crate) enum Violation {
     NotOurs { stint: Stint, partition: i32 },
     /// A position behind records that nobody was given.
     CommittedBeyond { group: Group, partition: i32, committed: i64, handed: i64 },
-    /// A commit that was acknowledged, and is not there for the next owner.
+    /// A commit that was acknowledged, and was not there for a later owner whose commits were taken, too.
     CommitForgotten { group: Group, partition: i32, acknowledged: i64, found: Option<i64> },
     /// After the calm, records wait.
     Stuck { group: Group, partition: i32, committed: i64, end: i64 },
@@ -184,18 +185,28 @@ fn logged(history: &History, found: &mut Vec<Violation>) {
     found.extend(twice.map(|(value, places)| Violation::Twice { value, places }));
 }
 
-/// What may be written again because its leader forgot its producer before the producer had its answer: to a broker that
-/// remembers nothing it is new. No client can help it.
+/// What may be written again because its leader forgot its producer while a request with it may have been under way: before the producer had
+/// its answer, or after, where that took so long that a try of it may have gone unanswered. That try comes when the network lets it through,
+/// and to a broker that remembers nothing it is new. No client can help it.
 fn excused(history: &History) -> BTreeSet<Value> {
-    let mut waiting = BTreeMap::<i32, BTreeSet<Value>>::new();
+    let mut waiting = BTreeMap::<i32, BTreeMap<Value, Duration>>::new();
+    let mut astray = BTreeMap::<i32, BTreeSet<Value>>::new();
     let mut excused = BTreeSet::new();
     for event in &history.events {
         match &event.what {
-            What::Queued { value, partition, .. } => drop(waiting.entry(*partition).or_default().insert(*value)),
-            What::Acknowledged { value, partition, .. } | What::Failed { value, partition, .. } => {
-                waiting.entry(*partition).or_default().remove(value);
+            What::Queued { value, partition, .. } => {
+                waiting.entry(*partition).or_default().insert(*value, event.at);
             }
-            What::ForgotProducers { partition } => excused.extend(waiting.get(partition).into_iter().flatten()),
+            What::Acknowledged { value, partition, .. } | What::Failed { value, partition, .. } => {
+                let since = waiting.entry(*partition).or_default().remove(value);
+                if since.is_some_and(|since| event.at.saturating_sub(since) >= REQUEST_TIMEOUT) {
+                    astray.entry(*partition).or_default().insert(*value);
+                }
+            }
+            What::ForgotProducers { partition } => {
+                excused.extend(waiting.get(partition).into_iter().flat_map(BTreeMap::keys));
+                excused.extend(astray.get(partition).into_iter().flatten());
+            }
             _ => {}
         }
     }
@@ -215,6 +226,9 @@ struct Readers {
     handed: i64,
     /// The furthest commit that was acknowledged.
     acknowledged: Option<i64>,
+    /// Who began behind it, with what was acknowledged and what each found. One that was expelled since it had asked is told its beginning
+    /// late, when a successor has committed: nothing of it is taken any more. Any other commits.
+    behind: BTreeMap<Stint, (i64, Option<i64>)>,
 }
 
 impl Readers {
@@ -235,7 +249,7 @@ fn read(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
             What::Assigned { stint, partition, committed, position } => {
                 let readers = partitions.entry((stint.group, *partition)).or_default();
                 readers.next.insert(*stint, *position);
-                assigned((stint.group, *partition), readers, *committed, *position, found);
+                assigned((*stint, *partition), readers, *committed, *position, found);
             }
             What::Handed { stint, partition, from, next, records } => {
                 let readers = partitions.entry((stint.group, *partition)).or_default();
@@ -249,6 +263,10 @@ fn read(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
             }
             What::Committed { stint, partition, offset } => {
                 let readers = partitions.entry((stint.group, *partition)).or_default();
+                if let Some((acknowledged, found_there)) = readers.behind.remove(stint) {
+                    let (group, partition) = (stint.group, *partition);
+                    found.push(Violation::CommitForgotten { group, partition, acknowledged, found: found_there });
+                }
                 readers.acknowledged = readers.acknowledged.max(Some(*offset));
             }
             What::Deleting { partition, before } => {
@@ -268,13 +286,13 @@ fn read(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
 }
 
 fn assigned(
-    (group, partition): (Group, i32),
-    readers: &Readers,
+    (stint, partition): (Stint, i32),
+    readers: &mut Readers,
     committed: Option<i64>,
     position: i64,
     found: &mut Vec<Violation>,
 ) {
-    let handed = readers.handed;
+    let (group, handed) = (stint.group, readers.handed);
     if let Some(committed) = committed.filter(|committed| *committed > handed) {
         found.push(Violation::CommittedBeyond { group, partition, committed, handed });
     } else if position > handed {
@@ -282,7 +300,7 @@ fn assigned(
         found.push(Violation::CommittedBeyond { group, partition, committed: position, handed });
     }
     if let Some(acknowledged) = readers.acknowledged.filter(|acknowledged| Some(*acknowledged) > committed) {
-        found.push(Violation::CommitForgotten { group, partition, acknowledged, found: committed });
+        readers.behind.insert(stint, (acknowledged, committed));
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) const LEDGER: &str = "ledger";
 pub(crate) const NODES: i32 = 3;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// What can hold things up after the storm, one after the other: a delivery (30 s), a transaction that nobody ends, a session, a
 /// rebalance, each with requests that were silent before.
 const DRAINS_WITHIN: Duration = Duration::from_secs(180);
@@ -137,7 +138,7 @@ impl World {
         network.set_delay(Duration::ZERO..=Duration::from_millis(rng.u64(1..20)));
         let builder: ClientBuilder = self.broker.client_config_over(&network);
         self.networks.lock().unwrap().push((network, name.starts_with("producer")));
-        builder.client_id(name).request_timeout(3 * SECOND).metadata_max_age(30 * SECOND).build().unwrap()
+        builder.client_id(name).request_timeout(REQUEST_TIMEOUT).metadata_max_age(30 * SECOND).build().unwrap()
     }
 
     /// Networks that may be in use, with their numbers.
