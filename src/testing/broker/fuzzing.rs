@@ -68,19 +68,12 @@ struct Words<'w, 'a> {
 impl<'a> Clients<'a> {
     fn new(choose: &'a mut dyn FnMut(u32) -> Option<u32>) -> Self {
         let now = Instant::now();
-        let mut cluster = Cluster::new(settings(), now);
+        let mut choices = Choices::new(choose);
+        let mut cluster = Cluster::new(settings(&mut choices), now);
         for (topic, partitions) in [("t", 2), ("u", 1)] {
             cluster.create_topic(topic, partitions, 2, TopicConfig::default(), now).expect("there is room");
         }
-        Self {
-            choices: Choices::new(choose),
-            cluster,
-            now,
-            open: Vec::new(),
-            next_correlation_id: 0,
-            cut: false,
-            heard: Heard::default(),
-        }
+        Self { choices, cluster, now, open: Vec::new(), next_correlation_id: 0, cut: false, heard: Heard::default() }
     }
 
     fn act(&mut self, operation: u32) {
@@ -342,6 +335,8 @@ impl Source for Words<'_, '_> {
             "FetchOffset" | "Offset" | "CommittedOffset" | "Timestamp" => long(number),
             "Acks" => Some(self.choices.pick(&[-1_i16, 1, 0, 2]).to_be_bytes().to_vec()),
             "KeyType" => Some(vec![self.choices.below(3) as u8]),
+            "Mechanism" => text(self.choices.pick(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "X"])),
+            "AuthBytes" => text(self.choices.pick(&LOGINS)),
             "Records" => Some(self.records(producer, number)),
             _ => None,
         }
@@ -368,8 +363,19 @@ impl Words<'_, '_> {
     }
 }
 
-fn settings() -> Settings {
+/// One cluster in eight asks for logins.
+fn settings(choices: &mut Choices<'_>) -> Settings {
+    #[cfg(feature = "sasl")]
+    let sasl = choices.once_in(8).then(|| {
+        use super::SaslMechanism::{OAuthBearer, Plain, ScramSha256, ScramSha512};
+        let sasl = super::Sasl::new([Plain, ScramSha256, ScramSha512, OAuthBearer]).user("u", "p");
+        sasl.session(Duration::from_secs(60))
+    });
+    #[cfg(not(feature = "sasl"))]
+    let _ = choices.once_in(8);
     Settings {
+        #[cfg(feature = "sasl")]
+        sasl,
         nodes: 2,
         wall: Timestamp(1_700_000_000_000),
         auto_create_topics: true,
@@ -386,6 +392,17 @@ fn settings() -> Settings {
         ..Settings::default()
     }
 }
+
+/// What clients say in the messages of each mechanism, right and wrong.
+const LOGINS: [&str; 7] = [
+    "\0u\0p",
+    "\0u\0wrong",
+    "n,,n=u,r=abc",
+    "c=biws,r=abc,p=AAAA",
+    "n,a=u,\x01auth=Bearer e30.e30.\x01\x01",
+    "n,,\x01auth=Bearer \x01\x01",
+    "",
+];
 
 /// Requests that are meant well are half of it.
 const OPERATIONS: u32 = 16;

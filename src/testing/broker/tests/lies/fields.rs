@@ -16,12 +16,12 @@ use super::{Lie, tell};
 use crate::protocol::subscription;
 use crate::record::TopicPartition;
 
-fn text(text: &'static str) -> StrBytes {
+pub(super) fn text(text: &'static str) -> StrBytes {
     StrBytes::from_static_str(text)
 }
 
 /// No code that anybody knows.
-const NO_CODE: i16 = 999;
+pub(super) const NO_CODE: i16 = 999;
 
 #[tokio::test(start_paused = true)]
 async fn versions_that_cannot_be_are_typed_errors() {

@@ -5,7 +5,7 @@ use super::{Lie, tell};
 use crate::protocol::api::ApiKey;
 
 /// Of each API that the work needs.
-fn lies(apis: &[i16]) -> Vec<Lie> {
+pub(super) fn lies(apis: &[i16]) -> Vec<Lie> {
     apis.iter().map(|api| ApiKey(*api)).flat_map(of).collect()
 }
 

@@ -1,20 +1,22 @@
 //! Who stands between a client and the dev broker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::protocol::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 
-use crate::client::Client;
 use crate::client::transport::{Connecting, Connector, Stream};
+use crate::client::{Client, ConsumerEvent, OffsetReset};
 use crate::machine::metadata::BrokerAddress;
 use crate::protocol::api::ApiKey;
 use crate::protocol::response::decode_response;
+use crate::record::Record;
 use crate::testing::broker::call;
 use crate::testing::broker::tests::at;
 use crate::testing::broker::{DevBroker, Listener};
@@ -30,6 +32,8 @@ pub(super) struct Lie {
     pub(super) is_fatal: bool,
     /// Whether what it is told of is there more than once then.
     pub(super) repeats: bool,
+    /// Whether the cluster speaks the first version of transactions.
+    first_version: bool,
 }
 
 type Tell = dyn Fn(i16, &Bytes) -> Bytes + Send + Sync;
@@ -43,7 +47,14 @@ impl Lie {
             change(&mut answer);
             call::encode::<R>(version, id, &answer).expect("a lie that can be written")
         };
-        Self { name: format!("{api}: {name}"), api, tell: Arc::new(tell), is_fatal: false, repeats: false }
+        Self {
+            name: format!("{api}: {name}"),
+            api,
+            tell: Arc::new(tell),
+            is_fatal: false,
+            repeats: false,
+            first_version: false,
+        }
     }
 
     /// Other bytes, from a frame with its length to what is sent instead.
@@ -54,7 +65,20 @@ impl Lie {
             change(&mut frame);
             Bytes::from(frame)
         };
-        Self { name: format!("{api}: {name}"), api, tell: Arc::new(tell), is_fatal: false, repeats: false }
+        Self {
+            name: format!("{api}: {name}"),
+            api,
+            tell: Arc::new(tell),
+            is_fatal: false,
+            repeats: false,
+            first_version: false,
+        }
+    }
+
+    /// One that is told where transactions are still added to by requests of their own.
+    pub(super) fn in_the_first_version_of_transactions(mut self) -> Self {
+        self.first_version = true;
+        self
     }
 
     /// One that a client has to believe, and that keeps it from doing what it was to do.
@@ -63,7 +87,7 @@ impl Lie {
         self
     }
 
-    /// One that denies, by a code that says so for certain, what was written: what is written again is there twice.
+    /// One that denies, by a code that says so for certain, what was done: what is written again is there twice, and a commit is told as none.
     pub(super) fn repeats(mut self) -> Self {
         self.repeats = true;
         self
@@ -84,7 +108,13 @@ struct Shared {
 
 impl Liar {
     pub(super) async fn new(lie: Lie, times: usize) -> Self {
-        let broker = DevBroker::builder().topic("t", 1).start().await.expect("it starts");
+        let broker = DevBroker::builder().topic("t", 1).settings(|settings| {
+            settings.share_from_earliest = true;
+            if lie.first_version {
+                settings.features.insert("transaction.version".to_owned(), 1);
+            }
+        });
+        let broker = broker.start().await.expect("it starts");
         let (told, frames) = (AtomicUsize::new(0), AtomicUsize::new(0));
         Self(Arc::new(Shared { broker, lie, times, told, frames }))
     }
@@ -95,6 +125,11 @@ impl Liar {
 
     pub(super) fn ends(&self) -> bool {
         self.0.times < usize::MAX
+    }
+
+    /// Whether everything is to be as it should when it has ended.
+    pub(super) fn must_recover(&self) -> bool {
+        self.ends() && !self.0.lie.is_fatal
     }
 
     pub(super) fn told(&self) -> usize {
@@ -108,8 +143,55 @@ impl Liar {
 
     pub(super) fn client(&self) -> Client {
         let client = Client::builder([self.0.broker.bootstrap()]).connector(Arc::new(self.clone()));
-        let client = client.request_timeout(std::time::Duration::from_secs(5));
+        let client = client.request_timeout(5 * SECOND);
         client.build().expect("its options are sound")
+    }
+
+    /// A client that is not lied to.
+    pub(super) fn honest(&self) -> Client {
+        self.0.broker.client_config().build().expect("its options are sound")
+    }
+
+    /// Writes so many values, and tells them.
+    pub(super) async fn write(&self, records: usize) -> BTreeSet<String> {
+        let client = self.honest();
+        let producer = client.producer().build().expect("its options are sound");
+        let values: BTreeSet<String> = (0..records).map(|number| format!("value-{number}")).collect();
+        for value in &values {
+            producer.send(Record::new("t", value.clone()).with_partition(0)).await.expect("nobody lies to it");
+        }
+        producer.close(SECOND).await.expect("all is written");
+        client.close(SECOND).await.expect("nothing is under way");
+        values
+    }
+
+    /// The values that can be read, transactions that are still open awaited.
+    pub(super) async fn committed(&self) -> Vec<String> {
+        const END: &str = "end";
+        let client = self.honest();
+        let producer = client.producer().build().expect("its options are sound");
+        producer.send(Record::new("t", END).with_partition(0)).await.expect("nobody lies to it");
+        producer.close(SECOND).await.expect("all is written");
+        let mut consumer = client.consumer("reader").topic("t", OffsetReset::Earliest).build().expect("sound options");
+        let mut values = Vec::new();
+        let read = async {
+            while values.last().is_none_or(|last| last != END) {
+                if let Some(ConsumerEvent::Batch(batch)) = consumer.next().await {
+                    let records = batch.batches.iter().flat_map(|view| view.records());
+                    let values_of = records.map(|record| record.expect("sound").value.expect("a value").to_vec());
+                    values.extend(values_of.map(|value| String::from_utf8(value).expect("text")));
+                }
+            }
+        };
+        tokio::time::timeout(600 * SECOND, read).await.expect("what is open is aborted after its time");
+        let _ = consumer.close(SECOND).await;
+        let _ = client.close(SECOND).await;
+        values
+    }
+
+    /// Whether metrics came.
+    pub(super) fn is_pushed_to(&self) -> bool {
+        self.0.broker.act(|cluster, _| !cluster.pushed_metrics().is_empty())
     }
 
     /// The values in the log.
@@ -196,4 +278,5 @@ async fn frame(from: &mut ReadHalf<DuplexStream>) -> Option<Bytes> {
     Some(frame.freeze())
 }
 
+const SECOND: Duration = Duration::from_secs(1);
 const MOST_FRAMES: usize = 20_000;
