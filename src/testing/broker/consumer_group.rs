@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::expression::Expression;
 use super::topics::Topics;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{Topic, TopicPartition};
@@ -37,7 +38,12 @@ pub(super) struct Member {
     pub(super) instance_id: Option<String>,
     pub(super) rack_id: Option<String>,
     pub(super) client_id: String,
+    /// What it names.
     pub(super) topics: BTreeSet<Topic>,
+    /// What else it wants, by a regular expression.
+    pub(super) expression: Option<Expression>,
+    /// The topics that the expression is for.
+    described: BTreeSet<Topic>,
     assignor: Option<String>,
     rebalance_timeout: Duration,
     state: State,
@@ -67,8 +73,17 @@ pub(super) struct Beat {
     pub(super) client_id: String,
     pub(super) rebalance_timeout: Option<Duration>,
     pub(super) topics: Option<BTreeSet<Topic>>,
+    /// `Some(None)` takes back the one before.
+    pub(super) expression: Option<Option<Expression>>,
     pub(super) assignor: Option<String>,
     pub(super) owned: Option<BTreeSet<TopicPartition>>,
+}
+
+impl Beat {
+    /// Whether it says what the member wants.
+    fn subscribes(&self) -> bool {
+        self.topics.is_some() || self.expression.is_some()
+    }
 }
 
 /// The answer to a heartbeat.
@@ -102,7 +117,7 @@ impl ConsumerGroup {
             _ => {}
         }
         self.enter(&beat, limits)?;
-        let full = beat.rebalance_timeout.is_some() && beat.topics.is_some() && beat.owned.is_some();
+        let full = beat.rebalance_timeout.is_some() && beat.subscribes() && beat.owned.is_some();
         let (joins, owned, member_id) = (beat.epoch == 0, beat.owned.clone(), beat.member_id.clone());
         let before = self.members.get(&member_id).map(|member| member.assigned.clone());
         if self.update(beat) {
@@ -118,7 +133,7 @@ impl ConsumerGroup {
 
     /// Checks that the member may beat in this epoch; makes it where it is new.
     fn enter(&mut self, beat: &Beat, limits: Limits) -> Result<(), ErrorCode> {
-        if beat.epoch == 0 && (beat.rebalance_timeout.is_none() || beat.topics.is_none()) {
+        if beat.epoch == 0 && (beat.rebalance_timeout.is_none() || !beat.subscribes()) {
             return Err(ErrorCode::INVALID_REQUEST);
         }
         if beat.epoch == 0 && beat.owned.as_ref().is_none_or(|owned| !owned.is_empty()) {
@@ -182,7 +197,11 @@ impl ConsumerGroup {
         if let Some(topics) = beat.topics {
             member.topics = topics;
         }
-        other_topics || other_assignor
+        let other_expression = beat.expression.as_ref().is_some_and(|expression| *expression != member.expression);
+        if let Some(expression) = beat.expression {
+            member.expression = expression;
+        }
+        other_topics || other_expression || other_assignor
     }
 
     /// The target has to be made anew.
@@ -192,7 +211,14 @@ impl ConsumerGroup {
 
     /// Makes a new target where members or topics changed.
     fn refresh(&mut self, topics: &Topics) {
-        let wanted: BTreeSet<&Topic> = self.members.values().flat_map(|member| &member.topics).collect();
+        let mut other = false;
+        for member in self.members.values_mut() {
+            other |= member.describe(topics);
+        }
+        if other {
+            self.outdate();
+        }
+        let wanted: BTreeSet<&Topic> = self.members.values().flat_map(Member::wanted).collect();
         let counts = wanted.into_iter().filter_map(|name| {
             let (_, topic) = topics.get(name)?;
             Some((name.clone(), i32::try_from(topic.partitions.len()).unwrap_or(i32::MAX)))
@@ -213,16 +239,16 @@ impl ConsumerGroup {
         let by_range = self.assignor() == RANGE;
         for member in self.members.values_mut() {
             let known = &self.known;
-            let topics = &member.topics;
+            let (topics, described) = (&member.topics, &member.described);
             member.target.retain(|at| {
                 !by_range
-                    && topics.contains(&at.topic)
+                    && (topics.contains(&at.topic) || described.contains(&at.topic))
                     && known.get(&at.topic).is_some_and(|count| at.partition < *count)
             });
         }
         for (topic, count) in self.known.clone() {
             let of_topic: Vec<String> =
-                self.members.iter().filter(|(_, it)| it.topics.contains(&topic)).map(|(id, _)| id.clone()).collect();
+                self.members.iter().filter(|(_, it)| it.wants(&topic)).map(|(id, _)| id.clone()).collect();
             if by_range {
                 self.assign_range(&topic, count, &of_topic);
             } else {
@@ -425,7 +451,7 @@ impl ConsumerGroup {
 
     /// Whether a member reads this topic.
     pub(super) fn reads(&self, topic: &str) -> bool {
-        self.members.values().any(|member| member.topics.contains(topic))
+        self.members.values().any(|member| member.wants(topic))
     }
 }
 
@@ -438,6 +464,8 @@ impl Member {
             rack_id: None,
             client_id: beat.client_id.clone(),
             topics: BTreeSet::new(),
+            expression: None,
+            described: BTreeSet::new(),
             assignor: None,
             rebalance_timeout: Duration::ZERO,
             state: State::Stable,
@@ -457,6 +485,26 @@ impl Member {
         let has_its_own = beat.owned.as_ref().is_some_and(|owned| owned.is_subset(&self.assigned));
         let lost_answer = beat.epoch == self.previous_epoch && has_its_own;
         if beat.epoch < self.epoch && lost_answer { Ok(()) } else { Err(ErrorCode::FENCED_MEMBER_EPOCH) }
+    }
+
+    /// Looks its expression up; whether other topics are found than before.
+    fn describe(&mut self, topics: &Topics) -> bool {
+        let found = self
+            .expression
+            .iter()
+            .flat_map(|expression| topics.iter().map(|(name, _)| name).filter(|name| expression.fits(name)).cloned());
+        let found: BTreeSet<Topic> = found.collect();
+        let other = found != self.described;
+        self.described = found;
+        other
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = &Topic> {
+        self.topics.iter().chain(&self.described)
+    }
+
+    fn wants(&self, topic: &str) -> bool {
+        self.topics.contains(topic) || self.described.contains(topic)
     }
 
     fn due(&self) -> Option<Instant> {

@@ -4,7 +4,10 @@ use regex_lite::{Regex, RegexBuilder};
 
 /// An expression for whole names.
 #[derive(Debug, Clone)]
-pub(super) struct Expression(Regex);
+pub(super) struct Expression {
+    text: String,
+    whole: Regex,
+}
 
 impl Expression {
     /// Reads it.
@@ -15,12 +18,24 @@ impl Expression {
         // Alone first: `a)(?:b` is one only within the parentheses.
         Regex::new(text)?;
         let whole = format!("^(?:{text})$");
-        RegexBuilder::new(&whole).size_limit(MAX_BYTES).build().map(Self)
+        let whole = RegexBuilder::new(&whole).size_limit(MAX_BYTES).build()?;
+        Ok(Self { text: text.to_owned(), whole })
     }
 
     /// Whether it describes all of the name.
     pub(super) fn fits(&self, name: &str) -> bool {
-        self.0.is_match(name)
+        self.whole.is_match(name)
+    }
+
+    /// As it was written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
     }
 }
 

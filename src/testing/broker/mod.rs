@@ -14,7 +14,7 @@
 //! one process; replication is immediate unless a node is told not to follow, controllers and coordinators agree by
 //! construction. What differs from Kafka is said where it is done.
 //!
-//! Not for production: nothing is kept beyond the process, and who logs in may do everything. There are no regular expressions looked up for members of KIP-848.
+//! Not for production: nothing is kept beyond the process, and who logs in may do everything.
 //!
 //! # Examples
 //!

@@ -11,6 +11,7 @@ use crate::record::{Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::consumer_group::ConsumerGroup;
 use crate::testing::broker::core::{Core, text};
+use crate::testing::broker::expression::Expression;
 use crate::testing::broker::groups::{GROUP_OPERATIONS, Kind};
 
 impl Serve for ConsumerGroupDescribeRequest {
@@ -50,7 +51,7 @@ fn described(core: &Core, call: &Call, id: GroupId, group: &ConsumerGroup) -> De
             .with_client_id(text(&member.client_id))
             .with_client_host(text("/127.0.0.1"))
             .with_subscribed_topic_names(member.topics.iter().map(|name| TopicName(text(name.as_str()))).collect())
-            .with_subscribed_topic_regex(Some(text("")))
+            .with_subscribed_topic_regex(Some(text(member.expression.as_ref().map_or("", Expression::text))))
             .with_assignment(assignment(core, &member.assigned))
             .with_target_assignment(assignment(core, &member.target));
         // -1: not known before KIP-1099.

@@ -13,6 +13,7 @@ use crate::record::{Topic, TopicPartition};
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::consumer_group::{Beat, Beaten};
 use crate::testing::broker::core::{Core, Refusal, millis, text};
+use crate::testing::broker::expression::Expression;
 
 impl Serve for ConsumerGroupHeartbeatRequest {
     fn serve(self, core: &mut Core, call: &Call) -> Step<Self> {
@@ -50,10 +51,7 @@ fn beat(core: &mut Core, call: &Call, request: ConsumerGroupHeartbeatRequest) ->
     if request.member_epoch == LEAVES_FOR_A_WHILE && request.instance_id.is_none() {
         return Err(Refusal::new(ErrorCode::INVALID_REQUEST, "InstanceId can't be null."));
     }
-    if request.subscribed_topic_regex.as_deref().is_some_and(|regex| !regex.is_empty()) {
-        let why = "this broker does not look topics up by regular expressions";
-        return Err(Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, why));
-    }
+    let expression = expression(request.subscribed_topic_regex.as_deref())?;
     let mut member_id = request.member_id.to_string();
     if member_id.is_empty() {
         if call.version >= FIRST_WITH_OWN_IDS || request.member_epoch != 0 {
@@ -73,12 +71,25 @@ fn beat(core: &mut Core, call: &Call, request: ConsumerGroupHeartbeatRequest) ->
             .subscribed_topic_names
             .as_ref()
             .map(|names| names.iter().map(|name| Topic::from(name.as_str())).collect()),
+        expression,
         assignor: request.server_assignor.as_ref().map(ToString::to_string).filter(|name| !name.is_empty()),
         owned,
     };
     let (limits, most) = (core.consumer_group_limits()(&request.group_id), core.settings.max_groups);
     let group = core.groups.consumer(&request.group_id, beat.epoch == 0, most)?;
     Ok(group.beat(beat, limits, &core.topics, call.now)?)
+}
+
+/// What a member says of its expression; an empty one takes back the one before.
+fn expression(said: Option<&str>) -> Result<Option<Option<Expression>>, Refusal> {
+    match said {
+        None => Ok(None),
+        Some("") => Ok(Some(None)),
+        Some(text) => match Expression::new(text) {
+            Ok(expression) => Ok(Some(Some(expression))),
+            Err(why) => Err(Refusal::new(ErrorCode::INVALID_REGULAR_EXPRESSION, why.to_string())),
+        },
+    }
 }
 
 /// What a member says that it has; topics that are gone are nobody's.

@@ -220,3 +220,25 @@ fn ranges_are_given_where_members_want_them() {
         group.members.iter().map(|it| it.target_assignment.topic_partitions[0].partitions.clone()).collect();
     assert_eq!((group.assignor_name.as_str(), targets), ("range", vec![vec![0, 1, 2], vec![3, 4]]));
 }
+
+/// KIP-848 lets the coordinator look topics up by a member's expression, those that come later too.
+#[test]
+fn topics_are_looked_up_by_a_members_expression() {
+    let mut rig = Rig::new(1).topic("orders", 2).topic("other", 1);
+    let by = |expression: &str| {
+        joining("a").with_subscribed_topic_names(None).with_subscribed_topic_regex(Some(text(expression)))
+    };
+    assert_eq!(code(rig.heartbeat(&by("(")).error_code), ErrorCode::INVALID_REGULAR_EXPRESSION);
+    let told = |answer: ConsumerGroupHeartbeatResponse| {
+        assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
+        let topics = answer.assignment.map(|of| of.topic_partitions).unwrap_or_default();
+        (answer.member_epoch, topics.iter().map(|of| of.partitions.len()).sum::<usize>())
+    };
+    let (epoch, count) = told(rig.heartbeat(&by("orders.*")));
+    assert_eq!(count, 2);
+    let mut rig = rig.topic("orders-late", 1);
+    let (epoch, count) = told(rig.heartbeat(&quiet("a", epoch)));
+    assert_eq!(count, 3, "the topic that came");
+    let (_, count) = told(rig.heartbeat(&quiet("a", epoch).with_subscribed_topic_regex(Some(text("")))));
+    assert_eq!(count, 0, "an empty one takes it back");
+}

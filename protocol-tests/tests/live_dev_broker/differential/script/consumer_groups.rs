@@ -15,8 +15,8 @@ pub(super) async fn run(run: &mut Run) {
     let epoch = one_member(run).await;
     two_members(run, epoch).await;
     static_members(run).await;
-    expressions(run).await;
     leaving(run).await;
+    expressions(run).await;
 }
 
 /// The first heartbeat of a member: it joins, and has nothing.
@@ -166,10 +166,30 @@ async fn expressions(run: &mut Run) {
             .with_subscribed_topic_regex(Some(text(expression)))
     };
     run.ask("expression: none", of("(")).await;
-    let joined = run.ask("expression: joins", of("pla.*|no-such")).await;
-    let resolved = beat(A, joined.member_epoch).with_group_id(group("cr"));
-    run.until(NEWEST, "expression: looked up", resolved, |answer| answer.error_code != 0 || assigned(answer)).await;
-    run.ask("expression: leaves", beat(A, -1).with_group_id(group("cr"))).await;
+    let epoch = run.until(NEWEST, "expression: joins", of("pla.*|no-such"), assigned).await.member_epoch;
+    run.ask("expression: described", describe(&["cr"])).await;
+    let beat = |epoch: i32| beat(A, epoch).with_group_id(group("cr"));
+    let partitions = |count: usize| {
+        move |answer: &ConsumerGroupHeartbeatResponse| {
+            let assigned = answer.assignment.iter().flat_map(|of| &of.topic_partitions);
+            assigned.map(|of| of.partitions.len()).sum::<usize>() == count
+        }
+    };
+    run.ask("expression: changed to none that is one", beat(epoch).with_subscribed_topic_regex(Some(text("*")))).await;
+    // Beside names, and more than before.
+    run.ask("expression: leaves", beat(-1)).await;
+    run.forget_epochs();
+    // A group of its own: Kafka looks a group's expressions up every ten seconds at most.
+    let both = of("s.ngle|sta.*").with_group_id(group("cr2")).with_subscribed_topic_names(Some(vec![topic("plain")]));
+    let epoch = run.until(NEWEST, "expression: beside a name", both, partitions(5)).await.member_epoch;
+    run.ask("expression: described beside a name", describe(&["cr2"])).await;
+    let beat = |epoch: i32| beat(epoch).with_group_id(group("cr2"));
+    let owned = |name: &str, run: &Run, partitions: &[i32]| {
+        TopicPartitions::default().with_topic_id(run.ids[name]).with_partitions(partitions.to_vec())
+    };
+    let all = vec![owned("plain", run, &[0, 1, 2]), owned("single", run, &[0]), owned("stamped", run, &[0])];
+    run.ask("expression: takes", beat(epoch).with_topic_partitions(Some(all))).await;
+    run.ask("expression: leaves with names", beat(-1)).await;
 }
 
 fn deletion() -> DeleteGroupsRequest {
