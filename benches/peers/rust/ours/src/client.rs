@@ -134,7 +134,7 @@ fn consumer(a: &Args) -> Consumer {
 }
 
 /// Walks every record of a batch: how many there are, and the bytes of their keys and values.
-pub fn walk(batch: &PartitionBatch) -> (u64, u64) {
+fn walk(batch: &PartitionBatch) -> (u64, u64) {
     let (mut seen, mut bytes) = (0, 0);
     for view in batch.batches.iter().filter(|view| !view.is_control()) {
         for r in view.records() {

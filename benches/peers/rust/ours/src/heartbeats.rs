@@ -1,5 +1,7 @@
 //! How long heartbeats take, from the call that sends one to the task that has its answer: while all partitions are paused, and
 //! while they are fetched as fast as they come, up to 50 MiB an answer. The two take turns, so that both meet the same machine.
+//! Then how much CPU time the runtime's one thread spends, while it fetches, between two turns of a task that always wants one:
+//! what a heartbeat waits for in this process, whatever else the machine does.
 use crate::client::connect;
 use common::*;
 use kafka_harbor::client::{Assigned, Client, Consumer, ConsumerEvent, IsolationLevel, OffsetReset, OffsetSpec};
@@ -53,7 +55,12 @@ pub async fn measure(a: &Args) {
         fetched += serve(&mut consumer, &ends, Duration::from_secs(a.num("seconds", 20))).await;
     }
     PHASE.store(NEITHER, Relaxed);
-    ph.done(fetched, 0, 0, &report());
+    let (watching, watched) = tokio::sync::oneshot::channel();
+    let end = Instant::now() + Duration::from_secs(5);
+    tokio::spawn(async move { watching.send(turns(end).await) });
+    serve(&mut consumer, &ends, Duration::from_secs(6)).await;
+    let turns = percentiles(watched.await.unwrap());
+    ph.done(fetched, 0, 0, &format!("{},\"turns\":{{{turns}}}", report()));
 }
 
 /// Takes what comes, for so long; a partition that is read goes on at its beginning.
@@ -62,12 +69,26 @@ async fn serve(consumer: &mut Consumer, ends: &BTreeMap<TopicPartition, Offset>,
     let mut records = 0;
     while let Ok(event) = timeout_at(end, next(consumer)).await {
         let ConsumerEvent::Batch(batch) = event else { continue };
-        records += crate::client::walk(&batch).0;
+        // They are not walked: 50 MiB of records hold the thread for milliseconds, and that would be this program's doing.
+        records += (batch.next_offset.0 - batch.from.0) as u64;
         if batch.next_offset >= ends[&batch.assigned.partition] {
             consumer.handle().seek(&batch.assigned, Offset(0));
         }
     }
     records
+}
+
+/// The thread's CPU nanoseconds between two turns, of all turns until then.
+async fn turns(end: Instant) -> Vec<u64> {
+    let mut all = Vec::new();
+    let mut last = thread_cpu_ns();
+    while Instant::now() < end {
+        tokio::task::yield_now().await;
+        let now = thread_cpu_ns();
+        all.push(now - last);
+        last = now;
+    }
+    all
 }
 
 async fn next(consumer: &mut Consumer) -> ConsumerEvent {
