@@ -450,7 +450,7 @@ impl Transactions {
         let Some(code) = worst(asked, &reply.codes) else { return self.again(now, ask, WriteOutcome::PossiblyWritten) };
         match verdict(asked, code) {
             Verdict::Done => self.done(ask, reply.producer),
-            Verdict::Again => self.again(now, ask, unsure(code)),
+            Verdict::Again => self.again(now, ask, WriteOutcome::PossiblyWritten),
             Verdict::Soon => {
                 self.again(now, ask, WriteOutcome::NotWritten);
                 self.not_before = Some(now + SOON);
@@ -461,7 +461,8 @@ impl Transactions {
                     _ => None,
                 };
                 self.orders.push_back(Order::Forget { group });
-                self.again(now, ask, unsure(code));
+                // Also a coordinator that lost its place after it had written says that it is none.
+                self.again(now, ask, WriteOutcome::PossiblyWritten);
             }
             // A try that is still on its way may commit it yet: it is not asked otherwise.
             Verdict::Abort if self.is_commit_in_doubt() => self.again(now, ask, WriteOutcome::NotWritten),
@@ -687,14 +688,6 @@ fn worst(asked: Asked, codes: &[ErrorCode]) -> Option<ErrorCode> {
         Verdict::Fenced => 8,
     };
     codes.iter().copied().max_by_key(rank)
-}
-
-/// Whether the coordinator may have acted though it answered so.
-fn unsure(code: ErrorCode) -> WriteOutcome {
-    match code {
-        ErrorCode::COORDINATOR_LOAD_IN_PROGRESS | ErrorCode::NOT_COORDINATOR => WriteOutcome::NotWritten,
-        _ => WriteOutcome::PossiblyWritten,
-    }
 }
 
 /// The end of a transaction is written to all its partitions within milliseconds.

@@ -209,6 +209,24 @@ fn a_commit_that_was_not_answered_is_only_ever_followed_by_the_same_commit() {
     }
 }
 
+/// A coordinator that loses its partition while it waits for the replicas of an end that is written answers as one that never was, or as
+/// one that loads again (Kafka's `TransactionStateManager.appendTransactionToLog`): a commit was then aborted, and told as not made.
+#[test]
+fn a_commit_that_a_coordinator_refused_as_it_lost_its_place_may_have_been_made() {
+    for code in
+        [ErrorCode::NOT_COORDINATOR, ErrorCode::COORDINATOR_NOT_AVAILABLE, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS]
+    {
+        let mut rig = Rig::open(Version::Two);
+        rig.written();
+        rig.end(true);
+        assert!(matches!(rig.call().ask, Ask::End { commit: true }));
+        rig.reply(code);
+        let told = rig.machine.give_up("the commit", Duration::from_secs(60));
+        assert_eq!(told.outcome, WriteOutcome::PossiblyWritten, "{code:?}");
+        assert!(matches!(rig.call().ask, Ask::End { commit: true }), "{code:?}");
+    }
+}
+
 #[test]
 fn a_commit_that_has_not_left_becomes_an_abort_when_its_time_is_up() {
     let mut rig = Rig::open(Version::Two);
