@@ -55,8 +55,12 @@ pub struct Assignment {
 
 /// Records of one partition, in offset order. The next batch of the partition continues where this one ends.
 ///
+/// What came in while the one before was worked on comes together, up to [`fetch_max_partition_bytes`].
+///
 /// May hold no record: what transaction markers, aborted transactions and deleted records covered can be committed past,
 /// too. Until it is dropped, its memory counts against the consumer's byte budget.
+///
+/// [`fetch_max_partition_bytes`]: super::ConsumerBuilder::fetch_max_partition_bytes
 pub struct PartitionBatch {
     /// Whose records these are.
     pub assigned: Assigned,

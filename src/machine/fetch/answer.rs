@@ -34,12 +34,20 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    /// Takes in that what follows is covered, too. `next` holds no batches.
-    pub(super) fn cover(&mut self, next: Chunk) {
+    /// Takes in what follows, if it can be handed over together with this and no more than `limit` bytes are; else gives it back.
+    pub(super) fn join(&mut self, mut next: Chunk, limit: usize) -> Option<Chunk> {
+        let follows = next.batches.first().is_none_or(|first| first.header().base_offset >= self.next_offset);
+        // What holds no records takes no memory that would bound how many of its kind are kept.
+        if !follows || (!next.batches.is_empty() && self.lease.bytes() + next.lease.bytes() > limit) {
+            return Some(next);
+        }
+        self.batches.append(&mut next.batches);
+        self.lease.join(next.lease);
         self.next_offset = next.next_offset;
         self.leader_epoch = next.leader_epoch;
         let known = self.epochs.last().map(|(_, epoch)| *epoch);
         self.epochs.extend(next.epochs.into_iter().skip_while(|(_, epoch)| Some(*epoch) == known));
+        None
     }
 }
 

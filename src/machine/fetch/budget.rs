@@ -84,6 +84,8 @@ impl Drop for Permit {
 pub(crate) struct Lease {
     // Dropped after `drop` has run, so that a woken fetcher finds the partition's share reduced.
     answer: Option<Arc<Permit>>,
+    /// The answers of those that it was joined by.
+    others: Vec<Arc<Permit>>,
     own: Permit,
     partition: Arc<AtomicUsize>,
     bytes: usize,
@@ -92,12 +94,20 @@ pub(crate) struct Lease {
 impl Lease {
     /// A lease for records of `bytes` in all, of which `answer` holds those in the answer, and `own` the rest.
     pub(crate) fn new(answer: Option<Arc<Permit>>, own: Permit, bytes: usize) -> Self {
-        Self { answer, own, partition: Arc::default(), bytes }
+        Self { answer, others: Vec::new(), own, partition: Arc::default(), bytes }
     }
 
     /// How many bytes of records it stands for.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Stands for what `next` stands for, too. Both are charged to one partition, or neither is.
+    pub(super) fn join(&mut self, mut next: Lease) {
+        self.others.extend(next.answer.take());
+        self.others.append(&mut next.others);
+        self.own.bytes += std::mem::take(&mut next.own.bytes);
+        self.bytes += std::mem::take(&mut next.bytes);
     }
 
     /// Counts it against `partition` until it is dropped.
@@ -111,7 +121,9 @@ impl Drop for Lease {
     fn drop(&mut self) {
         // Of an uncharged lease the counter is its own, and nobody reads it again.
         self.partition.fetch_sub(self.bytes.min(self.partition.load(Ordering::Acquire)), Ordering::AcqRel);
-        debug_assert!(self.answer.as_ref().is_none_or(|answer| Arc::ptr_eq(&answer.budget, &self.own.budget)));
+        debug_assert!(
+            self.answer.iter().chain(&self.others).all(|answer| Arc::ptr_eq(&answer.budget, &self.own.budget))
+        );
     }
 }
 
@@ -130,6 +142,19 @@ mod tests {
         assert_eq!(budget.used(), 65);
         drop(b);
         assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn leases_that_were_joined_give_back_what_both_held() {
+        let budget = Budget::new(100);
+        let partition = Arc::new(AtomicUsize::new(0));
+        let mut leases = [20, 30].map(|bytes| Lease::new(Some(Arc::new(budget.take(bytes))), budget.take(5), bytes));
+        leases.iter_mut().for_each(|lease| lease.charge(&partition));
+        let [mut first, second] = leases;
+        first.join(second);
+        assert_eq!((budget.used(), first.bytes(), partition.load(Ordering::Relaxed)), (60, 50, 50));
+        drop(first);
+        assert_eq!((budget.used(), partition.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]

@@ -122,7 +122,8 @@ impl Cursor {
         self.leader_until = Some(now + LEADER_AFTER_FAILURE);
     }
 
-    pub(super) fn accept(&mut self, mut chunk: Chunk, turn: u64) {
+    /// Takes in what an answer brought, to be handed over with what waits already as long as that is no more than `limit` bytes.
+    pub(super) fn accept(&mut self, mut chunk: Chunk, turn: u64, limit: usize) {
         self.fetch_offset = chunk.next_offset;
         self.last_fetched_epoch = chunk.leader_epoch;
         self.epoch_unknown = false;
@@ -130,15 +131,13 @@ impl Cursor {
         (self.resets, self.not_before) = (0, None);
         self.max_bytes = None;
         self.turn = turn;
-        if chunk.batches.is_empty()
-            && let Some(last) = self.buffered.back_mut()
-        {
-            // It takes no memory that would bound how many of its kind are kept.
-            return last.cover(chunk);
-        }
         self.buffered_bytes += chunk.lease.bytes();
         chunk.lease.charge(&self.held);
-        self.buffered.push_back(chunk);
+        let left = match self.buffered.back_mut() {
+            Some(last) => last.join(chunk, limit),
+            None => Some(chunk),
+        };
+        self.buffered.extend(left);
     }
 }
 

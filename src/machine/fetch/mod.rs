@@ -13,7 +13,8 @@
 //! One request a broker is on its way at a time; the next leaves while its answer is still being handled. What bounds
 //! memory: everything fetched and not yet dropped counts against one budget, a request asks for no more than what is
 //! left of it, and no partition takes more than its share. Partitions whose records wait to be handed over are left out of the
-//! next request; so that they do not then wait for a long poll of the others, such a request waits only briefly.
+//! next request; so that they do not then wait for a long poll of the others, such a request waits only briefly. What waits of a
+//! partition is handed over together, up to what one answer may bring of it: who is slow gets larger pieces, and catches up.
 //!
 //! A cursor's position moves by what a batch *covers*, never by its records, so emptied batches cannot stall it. Every
 //! repositioning gives it a new version, and an answer to an older one is dropped.

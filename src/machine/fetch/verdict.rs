@@ -49,7 +49,7 @@ impl Fetcher {
                 let came = chunk.is_some();
                 if let Some(chunk) = chunk {
                     self.last_turn += 1;
-                    cursor.accept(chunk, self.last_turn);
+                    cursor.accept(chunk, self.last_turn, self.config.max_partition_bytes);
                     self.enqueue(partition);
                 } else if let Some(cut) = cut {
                     // Brokers before fetch version 3 cut a batch that is larger than was asked for.

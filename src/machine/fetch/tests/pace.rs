@@ -67,6 +67,33 @@ fn a_slow_partition_does_not_use_up_the_others_share() {
     assert!(slow.len() > 2);
 }
 
+/// A member that commits each batch fell behind for good: what came in while it worked waited in answers of a record each, and was
+/// handed over, and so committed, one by one.
+#[test]
+fn what_waits_of_a_partition_is_handed_over_together() {
+    let mut rig = Rig::new(2, small());
+    for _ in 0..50 {
+        rig.append(0, 1, 10);
+        rig.append(1, 1, 400);
+        rig.fetch();
+    }
+    let mut taken = BTreeMap::<i32, Vec<_>>::new();
+    while let Some(fetched) = rig.fetcher.poll_batch() {
+        assert!(fetched.chunk.lease.bytes() <= small().max_partition_bytes, "as much as one answer may bring");
+        assert!(fetched.chunk.batches.windows(2).all(|pair| pair[0].next_offset() == pair[1].header().base_offset));
+        taken.entry(fetched.partition.partition).or_default().push(fetched);
+    }
+    let spans = |partition: i32| taken[&partition].iter().map(|fetched| span(fetched).1).collect::<Vec<_>>();
+    assert_eq!(spans(0), [0..50]);
+    assert!(spans(1).len() <= 4 && spans(1).last().unwrap().end >= 20, "{:?}", spans(1));
+    let used = rig.fetcher.budget().used();
+    assert!(used > 50 * 70, "each answer is held: {used}");
+    taken.clear();
+    assert_eq!(rig.fetcher.budget().used(), 0);
+    let plan = rig.ask(NODE);
+    assert_eq!(rig.asked(&plan), [0, 1].into(), "nothing counts against a partition any more");
+}
+
 #[test]
 fn whoever_waited_longest_is_asked_for_first() {
     // Room for one batch of one partition in each answer.
