@@ -198,6 +198,8 @@ fn deletion() -> DeleteGroupsRequest {
 
 async fn leaving(run: &mut Run) {
     run.forget_epochs();
+    // Its session may be over.
+    run.once_more(joining(A), |answer| answer.error_code == 0).await;
     run.ask("new: leaves", beat(A, -1)).await;
     run.ask("new: described when empty", describe(&["c"])).await;
     run.ask("new: commits from outside when empty", commit("c", "", -1, "plain", 0, 4)).await;

@@ -247,6 +247,8 @@ fn deletion() -> DeleteGroupsRequest {
 
 async fn leaving(run: &mut Run) {
     run.forget_epochs();
+    // Its session may be over.
+    run.once_more(joining(A), |answer| answer.error_code == 0).await;
     run.ask("share: leaves", beat(A, -1)).await;
     run.ask("share: described when empty", describe(&["sh"])).await;
     run.ask("share: deleted", deletion()).await;
