@@ -84,7 +84,7 @@ fn what_waits_of_a_partition_is_handed_over_together() {
         taken.entry(fetched.partition.partition).or_default().push(fetched);
     }
     let spans = |partition: i32| taken[&partition].iter().map(|fetched| span(fetched).1).collect::<Vec<_>>();
-    assert_eq!(spans(0), [0..50]);
+    assert_eq!((spans(0).len(), &spans(0)[0]), (1, &(0..50)));
     assert!(spans(1).len() <= 4 && spans(1).last().unwrap().end >= 20, "{:?}", spans(1));
     let used = rig.fetcher.budget().used();
     assert!(used > 50 * 70, "each answer is held: {used}");
