@@ -198,6 +198,34 @@ async fn a_certificate_has_to_be_for_the_name_unless_that_is_turned_off_dangerou
     assert!(matches!(failure, TlsFailure::UnknownAuthority), "the authority still counts: {failure:?}");
 }
 
+/// Behind TLS, and by every mechanism, as without.
+#[tokio::test]
+async fn who_is_refused_behind_tls_is_told_by_what_and_why() {
+    let Some(kafka) = doors() else { return };
+    let secret = "not-to-be-told";
+    for (mechanism, login) in [
+        ("PLAIN", Login::plain("alice", secret)),
+        ("PLAIN", Login::plain("nobody", secret)),
+        ("SCRAM-SHA-256", Login::scram_sha_256("alice", secret)),
+        ("SCRAM-SHA-512", Login::scram_sha_512("nobody", secret)),
+        ("OAUTHBEARER", Login::oauth_bearer(token("alice", -5))),
+    ] {
+        for builder in [at("SASL_PLAINTEXT"), at("SASL_SSL").tls(tls().build().unwrap())] {
+            let error = login_error(kept_out(builder.login(login.clone())).await);
+            let LoginError::Refused { mechanism: by, .. } = &error else { panic!("{mechanism}: {error:?}") };
+            assert_eq!((*by, error.blame()), (mechanism, Blame::Broker));
+            assert!(error.to_string().contains(&format!("login by {mechanism} was refused")), "{error}");
+            assert!(!format!("{error} {error:?}").contains(secret), "{error:?}");
+        }
+    }
+    let other = Tls::builder(rustls_graviola::default_provider()).authorities_file(&kafka.env["ROGUE_CERT"]);
+    let builder = at("SASL_SSL").tls(other.build().unwrap()).login(Login::plain("alice", "alice-secret"));
+    let failure = tls_failure(kept_out(builder).await);
+    assert!(matches!(failure, TlsFailure::UnknownAuthority), "nothing of the login is told to a stranger: {failure:?}");
+    let error = kept_out(at("SASL_SSL").login(Login::plain("alice", "alice-secret"))).await;
+    assert_eq!(error, ConnectionError::Protocol(ProtocolViolation::SpeaksTls), "{error}");
+}
+
 #[tokio::test]
 async fn doors_of_another_kind_say_so() {
     let Some(_) = doors() else { return };
