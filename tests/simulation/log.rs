@@ -92,6 +92,15 @@ pub(crate) fn read(batches: &[EncodedBatch]) -> Vec<Logged> {
     log
 }
 
+/// What is there, behind what was before it.
+pub(crate) fn with_deleted(mut deleted: Vec<EncodedBatch>, there: Vec<EncodedBatch>) -> Vec<EncodedBatch> {
+    if let Some(first) = there.first() {
+        deleted.retain(|batch| batch.header().base_offset < first.header().base_offset);
+    }
+    deleted.extend(there);
+    deleted
+}
+
 /// The records of a batch from this offset on.
 pub(crate) fn values(view: &BatchView, from: Offset) -> Vec<(i64, Value)> {
     let records = view.records().map(|record| record.unwrap()).filter(|record| record.offset >= from);
@@ -103,4 +112,62 @@ pub(crate) fn values(view: &BatchView, from: Offset) -> Vec<(i64, Value)> {
 fn commits(view: &BatchView) -> bool {
     let record = view.records().next().unwrap().unwrap();
     record.key.unwrap()[2..4] == [0, 1]
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_harbor::protocol::batch::{BatchWriter, Closing, ControlKind, ProducerStamp};
+    use kafka_harbor::protocol::compression::Compression;
+    use kafka_harbor::record::Timestamp;
+
+    use super::*;
+
+    const TRANSACTIONAL: i64 = 7;
+
+    fn batch(at: i64, key: Option<&[u8]>, value: &[u8], closing: Closing) -> EncodedBatch {
+        let mut writer = BatchWriter::new(Compression::NONE);
+        writer.append(Timestamp(0), key, Some(value), []).unwrap();
+        writer.close(closing).unwrap().with_base_offset(Offset(at)).unwrap()
+    }
+
+    fn of(is_transactional: bool, is_control: bool) -> Closing {
+        let producer = ProducerStamp { id: TRANSACTIONAL, epoch: 0, base_sequence: if is_control { -1 } else { 0 } };
+        Closing { producer: is_transactional.then_some(producer), is_transactional, is_control }
+    }
+
+    fn within(at: i64, value: &str) -> EncodedBatch {
+        batch(at, None, value.as_bytes(), of(true, false))
+    }
+
+    fn plain(at: i64, value: &str) -> EncodedBatch {
+        batch(at, None, value.as_bytes(), of(false, false))
+    }
+
+    fn marker(at: i64, kind: ControlKind) -> EncodedBatch {
+        batch(at, Some(&kind.key()), &ControlKind::marker_value(0), of(true, true))
+    }
+
+    fn told(deleted: Vec<EncodedBatch>, there: Vec<EncodedBatch>) -> Vec<String> {
+        read(&with_deleted(deleted, there)).iter().map(Logged::to_string).collect()
+    }
+
+    /// Seed 7315: who reads what is not committed had passed an open transaction, its records were deleted, and it was aborted
+    /// behind them. They were taken to be open for ever.
+    #[test]
+    fn a_transaction_whose_records_were_deleted_is_decided_by_a_later_marker() {
+        let deleted = vec![within(0, "1-1"), plain(1, "0-1")];
+        let there = |kind| vec![plain(2, "0-2"), marker(3, kind)];
+        let aborted = told(deleted.clone(), there(ControlKind::Abort));
+        assert_eq!(aborted, ["0 1-1 Aborted(3)", "1 0-1 Plain", "2 0-2 Plain", "3 marker"]);
+        let committed = told(deleted.clone(), there(ControlKind::Commit));
+        assert_eq!(committed[0], "0 1-1 Committed(3)");
+        assert_eq!(told(deleted, Vec::new()), ["0 1-1 Open", "1 0-1 Plain"], "nothing is left");
+    }
+
+    #[test]
+    fn what_was_to_be_deleted_and_is_there_is_there_once() {
+        let remembered = vec![plain(0, "0-1"), plain(1, "0-2"), plain(2, "0-3")];
+        let there = vec![plain(1, "0-2"), plain(2, "0-4"), plain(3, "0-5")];
+        assert_eq!(told(remembered, there), ["0 0-1 Plain", "1 0-2 Plain", "2 0-4 Plain", "3 0-5 Plain"]);
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use kafka_harbor::client::{Client, ClientBuilder};
+use kafka_harbor::protocol::batch::EncodedBatch;
 use kafka_harbor::record::{Offset, Timestamp, TopicPartition};
 use kafka_harbor::testing::broker::{Cluster, DevBroker, Network};
 use tokio::sync::Notify;
@@ -103,8 +104,8 @@ pub(crate) struct World {
     phase: Arc<(Mutex<Phase>, Notify)>,
     /// The network of each client that ever was, and whether it stays until the calm.
     networks: Arc<Mutex<Vec<(Network, bool)>>>,
-    /// What was deleted, or may have been.
-    deleted: Arc<Mutex<BTreeMap<i32, Vec<Logged>>>>,
+    /// What was deleted, or may have been. As batches: what becomes of a transaction may be told by a marker that comes later.
+    deleted: Arc<Mutex<BTreeMap<i32, Vec<EncodedBatch>>>>,
     transactions: Arc<AtomicU64>,
 }
 
@@ -175,26 +176,26 @@ impl World {
 
     /// Remembers what lies before this offset, because it is about to be deleted.
     pub(crate) fn will_delete(&self, partition: i32, before: i64) {
-        let mut log = self.broker.act(|cluster, _| self.log(cluster, partition));
+        let mut batches = self.broker.act(|cluster, _| self.batches(cluster, partition));
         let mut deleted = self.deleted.lock().unwrap();
         // One that was asked for before may yet come to pass.
-        let known = deleted.get(&partition).and_then(|known| known.last()).map_or(0, |last| last.offset + 1);
-        log.retain(|logged| logged.offset < before.max(known));
-        deleted.insert(partition, log);
+        let known =
+            deleted.get(&partition).and_then(|known| known.last()).map_or(0, |last| last.header().next_offset().0);
+        batches.retain(|batch| batch.header().base_offset.0 < before.max(known));
+        deleted.insert(partition, batches);
     }
 
-    /// What a partition holds, and held.
+    /// What a partition holds, and held, and what became of it.
     fn log(&self, cluster: &Cluster, partition: i32) -> Vec<Logged> {
+        log::read(&self.batches(cluster, partition))
+    }
+
+    fn batches(&self, cluster: &Cluster, partition: i32) -> Vec<EncodedBatch> {
         let state = cluster.partition(&at(partition)).expect("it exists");
-        // Where nobody leads, all that can be deleted is on every replica.
-        let node = state.leader.unwrap_or(1);
-        let start = state.log_start.0;
-        let deleted = self.deleted.lock().unwrap();
-        let mut log = deleted.get(&partition).cloned().unwrap_or_default();
-        log.retain(|logged| logged.offset < start);
-        let now = log::read(&cluster.batches(&at(partition), node));
-        log.extend(now.into_iter().filter(|logged| logged.offset >= start));
-        log
+        // Where nobody leads, those that may lead next have all that anybody was told of.
+        let node = state.leader.or_else(|| state.in_sync.first().copied()).expect("some replica is in sync");
+        let deleted = self.deleted.lock().unwrap().get(&partition).cloned().unwrap_or_default();
+        log::with_deleted(deleted, cluster.batches(&at(partition), node))
     }
 }
 
