@@ -40,8 +40,8 @@ pub fn kafka() -> Option<&'static Cluster> {
     }
 }
 
-/// A cluster of its own for a test that breaks it: nodes, settings as `key=value` or, for the JVM, `-Dkey=value`, and another
-/// version than the default.
+/// A cluster of its own for a test that breaks it: nodes, settings as `key=value`, `-Dkey=value` for the JVM or `--option` of the
+/// script's `start`, and another version than the default.
 pub fn kafka_with(nodes: u32, settings: &[&str], version: Option<&str>) -> Option<Cluster> {
     match start(nodes, settings, version) {
         Ok(cluster) if nodes > 1 && matches!(cluster.source, Source::Container(_)) => {
@@ -144,7 +144,11 @@ fn start_by_script(nodes: u32, settings: &[&str], version: Option<&str>) -> Resu
     let mut command = Command::new(kafka_script());
     command.args(["start", "--nodes", &nodes.to_string(), "--owner", &std::process::id().to_string()]);
     for setting in settings {
-        command.args([if setting.starts_with('-') { "--jvm" } else { "--set" }, setting]);
+        match setting {
+            option if option.starts_with("--") => command.arg(option),
+            option if option.starts_with('-') => command.args(["--jvm", option]),
+            pair => command.args(["--set", pair]),
+        };
     }
     if let Some(version) = version {
         command.env("KAFKA_VERSION", version);
@@ -180,7 +184,8 @@ fn start_container(settings: &[&str], version: Option<&str>) -> Result<Cluster, 
         "KAFKA_GROUP_MIN_SESSION_TIMEOUT_MS=1000".to_owned(),
         "KAFKA_AUTO_CREATE_TOPICS_ENABLE=false".to_owned(),
     ];
-    for setting in settings {
+    // What only the script has is missing in `env`, where a test looks for it.
+    for setting in settings.iter().filter(|setting| !setting.starts_with("--")) {
         let (key, value) = setting.split_once('=').ok_or_else(|| format!("setting {setting:?} is not key=value"))?;
         env.push(format!("KAFKA_{}={value}", key.to_uppercase().replace('.', "_")));
     }

@@ -9,6 +9,7 @@ mod identity;
 mod ledger;
 mod mixed;
 mod peer;
+mod push;
 mod topics;
 mod watched;
 
@@ -18,6 +19,7 @@ pub use identity::IdentityProvider;
 pub use ledger::{Entry, Ledger, TempPath, What};
 pub use mixed::{Mixed, partitions, stored};
 pub use peer::{Peer, example, interop, tool};
+pub use push::{Measure, Push, pushes};
 pub use topics::{Desk, Stored};
 pub use watched::Watched;
 

@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use kafka_harbor::client::{
     AclBinding, AclFilter, AclOperation, AclResource, AclResourceKind, Admin, Client, ConfigChange, ConfigEntry,
@@ -11,7 +12,7 @@ use kafka_harbor::client::{
 };
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::{NewTopic, NodeId, Offset, Record, Timestamp, Topic, TopicPartition};
-use protocol_tests::{kafka, kafka_with, unique};
+use protocol_tests::{Cluster, Measure, Push, kafka, kafka_with, pushes, unique};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -397,10 +398,96 @@ async fn many_calls_at_once_share_the_connections() {
     }
 }
 
+/// A broker that ends idle connections early and writes down what clients push of their metrics.
+fn strict() -> Option<&'static Cluster> {
+    static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
+    SHARED.get_or_init(|| kafka_with(1, &["connections.max.idle.ms=1500", "--telemetry"], None)).as_ref()
+}
+
+#[tokio::test]
+async fn metrics_are_pushed_as_the_broker_subscribes_to_them_and_once_more_at_the_end() {
+    let Some(kafka) = strict() else { return };
+    let Some(file) = kafka.env.get("TELEMETRY") else {
+        return protocol_tests::skipped("no javac for the broker's plugin that takes client metrics");
+    };
+    let (name, id) = (topic("telemetry"), unique("telemetry"));
+    let client = Client::builder([&kafka.bootstrap]).client_id(&id).build().unwrap();
+    let admin = client.admin();
+    admin.create_topics(&[NewTopic::new(&name).with_partitions(1)]).await[0].1.as_ref().unwrap();
+    let producer = client.producer().build().unwrap();
+    producer.send(Record::new(&name, "before")).await.unwrap();
+    let pushed = |instance: &str| {
+        let all = pushes(file.as_ref()).into_iter();
+        all.filter(|push| push.instance_id == instance).collect::<Vec<_>>()
+    };
+
+    let of_client = ConfigResource::ClientMetrics(unique("m"));
+    let subscribe = async |metrics: &str| {
+        let settings =
+            [("match", format!("client_id={id}")), ("interval.ms", "300".to_owned()), ("metrics", metrics.to_owned())];
+        let changes = settings.map(|(name, value)| ConfigChange::set(name, value)).to_vec();
+        admin.alter_configs(&[(of_client.clone(), changes)]).await.remove(0).1.unwrap();
+    };
+    subscribe("org.apache.kafka.producer.request").await;
+    // A broker that does not know of it yet says that nothing is wanted for five minutes.
+    let (telemetry, instance) = found("a client that is to push", async || {
+        let telemetry = client.push_telemetry();
+        let instance = found("its id", async || telemetry.instance_id()).await.to_string();
+        let begun = Instant::now();
+        while pushed(&instance).is_empty() {
+            if begun.elapsed() > 10 * SECOND {
+                return None;
+            }
+            tokio::time::sleep(SECOND / 20).await;
+        }
+        Some((telemetry, instance))
+    })
+    .await;
+    for n in 0..3 {
+        producer.send(Record::new(&name, n.to_string())).await.unwrap();
+    }
+    let prefix = "org.apache.kafka.producer";
+    let (total, latency) = (format!("{prefix}.request.total"), format!("{prefix}.request.latency.avg"));
+    let counted = |pushed: &[Push]| -> i64 {
+        let sums = pushed.iter().filter_map(|push| push.metrics.get(&total)).map(|measure| match measure {
+            Measure::Sum { value, delta: true } => *value,
+            other => panic!("Kafka asks for differences: {other:?}"),
+        });
+        sums.sum()
+    };
+    let first = found("three requests", async || Some(pushed(&instance)).filter(|all| counted(all) == 3)).await;
+    for push in &first {
+        assert!(!push.terminating && push.client_id == id && push.content_type == "OTLP", "{push:?}");
+        assert_eq!(push.resource["client_instance_id"], instance);
+        assert!(push.metrics.keys().all(|name| name.starts_with("org.apache.kafka.producer.request")), "{push:?}");
+    }
+    assert!(
+        first.iter().any(|push| matches!(push.metrics.get(&latency), Some(Measure::Gauge(ms)) if *ms > 0.0)),
+        "{first:?}"
+    );
+
+    // Another subscription: a push under the one before is refused, and what it would have told comes with the next.
+    let connections = format!("{prefix}.connection.creation.total");
+    subscribe(&format!("{total},{connections}")).await;
+    producer.send(Record::new(&name, "3")).await.unwrap();
+    found("what is wanted now", async || {
+        pushed(&instance).iter().any(|push| push.metrics.contains_key(&connections)).then_some(())
+    })
+    .await;
+    producer.send(Record::new(&name, "4")).await.unwrap();
+    telemetry.close(30 * SECOND).await.unwrap();
+    let all = pushed(&instance);
+    assert_eq!(
+        all.iter().map(|push| push.terminating).collect::<Vec<_>>().split_last(),
+        Some((&true, &vec![false; all.len() - 1][..]))
+    );
+    assert_eq!(counted(&all), 5, "each request is told once: {all:?}");
+}
+
 /// librdkafka#2845, sarama#760: the first request after the broker reaped an idle connection failed.
 #[tokio::test]
 async fn a_connection_that_the_broker_reaped_is_made_again_without_an_error() {
-    let Some(kafka) = kafka_with(1, &["connections.max.idle.ms=1500"], None) else { return };
+    let Some(kafka) = strict() else { return };
     let client = client(&kafka.bootstrap);
     for _ in 0..3 {
         client.ping(5 * SECOND).await.unwrap();
