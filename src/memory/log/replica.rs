@@ -88,9 +88,10 @@ impl PartitionLog {
         self.recall();
     }
 
-    /// The first offset of the oldest transaction that is open, or `end`: what may be read where only what is decided is.
+    /// The first offset of the oldest transaction that is open, or `end`: what may be read where only what is decided is. Not
+    /// before the start, though that transaction's first records are deleted.
     pub(crate) fn last_stable(&self, end: Offset) -> Offset {
-        self.transactions.last_stable(end)
+        self.transactions.last_stable(end).max(self.start()).min(end)
     }
 
     /// The producers that it remembers, by id.

@@ -101,6 +101,26 @@ fn what_is_open_is_not_read_and_what_is_aborted_is_named() {
     }
 }
 
+/// Records of an open transaction may be deleted, by one who reads what is not committed. Until it ends the rest of it may not be
+/// read, but what may begins where the log does: who is sent to an offset before that is told that it is out of range, for ever.
+#[test]
+fn what_may_be_read_begins_with_the_log_where_records_of_an_open_transaction_were_deleted() {
+    let mut rig = Rig::new(1).topic("t", 1);
+    let writer = init(&mut rig, 2, None).expect("an id");
+    for (sequence, value) in (0..).zip(["a", "b", "c"]) {
+        assert_eq!(writer.write(&mut rig, 0, value, sequence), ErrorCode::NONE);
+    }
+    rig.cluster.delete_records(&at("t", 0), Offset(2), rig.now).expect("deleted");
+    let read = |rig: &mut Rig| only(rig.ask_node(1, 12, &fetch("t", &[(0, 2)]).with_isolation_level(1)));
+    let open = read(&mut rig);
+    assert_eq!((code(open.error_code), values(&open), open.log_start_offset), (ErrorCode::NONE, vec![], 2));
+    assert_eq!(open.last_stable_offset, 2);
+    writer.end(&mut rig, false).expect("ended");
+    let ended = read(&mut rig);
+    let aborted: Vec<_> = ended.aborted_transactions.iter().flatten().map(|it| it.first_offset).collect();
+    assert_eq!((ended.last_stable_offset, aborted), (4, vec![0]), "it began before the log does");
+}
+
 #[test]
 fn a_producer_that_begins_again_fences_the_one_before_and_aborts_what_it_left() {
     for version in [1, 2] {
