@@ -16,9 +16,10 @@
 //! first and acknowledged by the next heartbeat, which is sent at once; only then does the coordinator give it to others, and
 //! give this member more.
 //!
-//! A member that lets go by itself leaves before it joins anew, until the coordinator has heard it. To one that still has it,
-//! a join would be the same member in the same epoch (KAFKA-19233), and what the member sent before it let go would be taken:
-//! offsets of a transaction, behind the position that was read since.
+//! A member that has lost all joins anew by another id, and one that lets go by itself leaves first, until the coordinator has
+//! heard it. By its old id it would be the same member, and in the same epoch where the coordinator still has it (KAFKA-19233) or
+//! counts from the beginning, as one does whose group was empty and has become another; and what the member sent before it let go
+//! would be taken: offsets of a transaction, behind the position that was read since.
 //!
 //! Assignments name topics by id. One whose name metadata does not have yet is kept and asked for until it does: the coordinator
 //! does not say it twice.
@@ -48,8 +49,12 @@ pub(crate) struct ConsumerGroup {
     topics: BTreeSet<Topic>,
     /// Whether they are others than the coordinator was told of.
     untold_topics: bool,
-    /// Ours for life, whatever the coordinator forgets.
+    /// What each of its ids begins with.
+    base_id: StrBytes,
+    /// Its own from the time that it joins until all is lost.
     member_id: StrBytes,
+    /// How often it has joined anew.
+    renewals: u64,
     /// Zero while this is no member.
     epoch: i32,
     /// Whether a classic membership is the better one where the group or the broker is not for this one.
@@ -106,7 +111,8 @@ struct Lookup {
 }
 
 impl ConsumerGroup {
-    /// A member that will join `topics` at once by the id `member`, which is its own. `seed` spreads its retries.
+    /// A member that will join `topics` at once by the id `member`, which is its own, and anew by `member-1`, `member-2` and so
+    /// on. `seed` spreads its retries.
     pub(crate) fn new(
         now: Instant,
         config: GroupConfig,
@@ -114,12 +120,15 @@ impl ConsumerGroup {
         member: String,
         seed: u64,
     ) -> Self {
+        let member_id = StrBytes::from_string(member);
         Self {
             interval: config.heartbeat_interval,
             config,
             topics: topics.into_iter().collect(),
             untold_topics: false,
-            member_id: StrBytes::from_string(member),
+            base_id: member_id.clone(),
+            member_id,
+            renewals: 0,
             epoch: NO_EPOCH,
             or_classic: false,
             state: State::Joining,
@@ -331,7 +340,8 @@ impl ConsumerGroup {
         match ErrorCode(response.error_code) {
             _ if matches!(self.state, State::Leaving { again: false }) => self.end(EndReason::Left),
             code if matches!(self.state, State::Leaving { .. }) && !may_have_stayed(code) => {
-                (self.state, self.due, self.announced) = (State::Joining, now, false);
+                self.renew();
+                self.due = now;
             }
             ErrorCode::NONE if response.member_epoch > NO_EPOCH => self.accepted(now, response, name_of),
             ErrorCode::NONE => self.refused(now, HEARTBEAT, ErrorCode::UNKNOWN_SERVER_ERROR),
@@ -581,8 +591,26 @@ impl ConsumerGroup {
 
     /// Loses everything and joins with nothing.
     fn join_anew(&mut self, now: Instant, cause: LossCause) {
-        self.lose(cause);
+        self.let_go(now, cause);
+        self.renew();
+    }
+
+    /// The same where the coordinator may still have this member.
+    fn leave_and_join_anew(&mut self, now: Instant, cause: LossCause) {
+        self.let_go(now, cause);
+        self.state = State::Leaving { again: true };
+    }
+
+    /// Goes on as a member that the coordinator has never heard of.
+    fn renew(&mut self) {
+        self.renewals += 1;
+        self.member_id = StrBytes::from_string(format!("{}-{}", self.base_id, self.renewals));
         self.state = State::Joining;
+        self.announced = false;
+    }
+
+    fn let_go(&mut self, now: Instant, cause: LossCause) {
+        self.lose(cause);
         self.in_flight = None;
         // The first time at once; a coordinator that keeps saying so is asked more slowly, also if it lets the member join in between.
         let again = self.losses.max(self.failures);
@@ -592,12 +620,6 @@ impl ConsumerGroup {
         };
         self.losses += 1;
         self.failures += 1;
-    }
-
-    /// The same where the coordinator may still have this member.
-    fn leave_and_join_anew(&mut self, now: Instant, cause: LossCause) {
-        self.join_anew(now, cause);
-        self.state = State::Leaving { again: true };
     }
 
     /// All that is owned is gone: another member may have it already.
