@@ -7,23 +7,14 @@ use kafka_protocol::messages::OffsetCommitResponse;
 use kafka_protocol::messages::offset_commit_response::{OffsetCommitResponsePartition, OffsetCommitResponseTopic};
 use kafka_protocol::protocol::StrBytes;
 
+use super::Operated;
 use crate::machine::group::{CommitGate, CommitRequest, CommitTarget, Commits};
 use crate::protocol::choices::Choices;
 use crate::protocol::shape::sample::Source;
 use crate::record::{NodeId, Offset, TopicPartition};
 use crate::retry::ExponentialFullJitter;
 
-pub(super) fn run(choices: &mut Choices<'_>) {
-    let mut member = Member::new(choices);
-    while let Some(operation) = member.choices.operation(12) {
-        member.act(operation);
-        member.settle();
-    }
-    member.end();
-}
-
-struct Member<'c, 'a> {
-    choices: &'c mut Choices<'a>,
+pub(super) struct Member {
     commits: Commits,
     now: Instant,
     gate: CommitGate,
@@ -33,22 +24,24 @@ struct Member<'c, 'a> {
     last_ticket: u64,
 }
 
-impl<'c, 'a> Member<'c, 'a> {
-    fn new(choices: &'c mut Choices<'a>) -> Self {
+impl Operated for Member {
+    const OPERATIONS: u32 = 12;
+
+    fn new(choices: &mut Choices<'_>) -> Self {
         let backoff = ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(1) };
         let commits = Commits::new("g", TIMEOUT, backoff, u64::from(choices.below(9)));
         let (gate, unsettled) = (CommitGate::Held, BTreeMap::new());
-        Self { choices, commits, now: Instant::now(), gate, asked: None, unsettled, last_ticket: 0 }
+        Self { commits, now: Instant::now(), gate, asked: None, unsettled, last_ticket: 0 }
     }
 
-    fn act(&mut self, operation: u32) {
-        let partition = self.partition();
+    fn act(&mut self, choices: &mut Choices<'_>, operation: u32) {
+        let partition = partition(choices);
         match operation {
             0..=2 => {
                 self.last_ticket += 1;
-                let offset = Offset(i64::from(self.choices.below(20)));
+                let offset = Offset(i64::from(choices.below(20)));
                 self.unsettled.insert(self.last_ticket, (partition.clone(), offset));
-                let note = self.choices.once_in(2).then(|| "note".to_owned());
+                let note = choices.once_in(2).then(|| "note".to_owned());
                 let request = CommitRequest { partition, offset, leader_epoch: None, note };
                 self.commits.commit(self.now, self.last_ticket, request);
             }
@@ -56,10 +49,10 @@ impl<'c, 'a> Member<'c, 'a> {
                 self.commits.forget([&partition]);
                 assert!(self.asked.is_some() || !self.commits.is_busy_with(&[partition].into()), "busy, and forgotten");
             }
-            4 | 5 => self.turn(),
+            4 | 5 => self.turn(choices),
             6..=8 => {
                 let Some(id) = self.asked.take() else { return };
-                let answer = self.answer();
+                let answer = answer(choices);
                 let reaction = self.commits.handle_response(self.now, id, &answer);
                 assert!(reaction.target.is_some(), "an answer that nobody asked for");
                 let again = self.commits.handle_response(self.now, id, &answer);
@@ -67,51 +60,17 @@ impl<'c, 'a> Member<'c, 'a> {
             }
             9 => {
                 let Some(id) = self.asked.take() else { return };
-                self.commits.handle_failure(self.now, id, self.choices.once_in(6), "lost".to_owned());
+                self.commits.handle_failure(self.now, id, choices.once_in(6), "lost".to_owned());
             }
             10 => {
                 let next = self.commits.poll_timeout();
                 self.now = next.unwrap_or(self.now).max(self.now);
             }
-            _ => self.now += Duration::from_millis(self.choices.pick(&[1, 100, 1_000, 6_000])),
+            _ => self.now += Duration::from_millis(choices.pick(&[1, 100, 1_000, 6_000])),
         }
     }
 
-    fn partition(&mut self) -> TopicPartition {
-        TopicPartition::new(self.choices.pick(&["t", "u"]), self.choices.below(2) as i32)
-    }
-
-    fn turn(&mut self) {
-        let target = CommitTarget {
-            node: NodeId(1),
-            member_id: StrBytes::from_static_str("m"),
-            generation: self.choices.below(4) as i32,
-            instance_id: None,
-        };
-        self.gate = match self.choices.below(6) {
-            0 => CommitGate::Held,
-            1 => CommitGate::Closed,
-            _ => CommitGate::Open(target),
-        };
-    }
-
-    fn answer(&mut self) -> OffsetCommitResponse {
-        let topics = (0..self.choices.below(5)).map(|_| {
-            let partitions = (0..self.choices.below(3)).map(|_| {
-                let number =
-                    if self.choices.once_in(6) { self.choices.number() as i32 } else { self.partition().partition };
-                let code = self.choices.code().0;
-                OffsetCommitResponsePartition::default().with_partition_index(number).with_error_code(code)
-            });
-            let partitions = partitions.collect();
-            let name = StrBytes::from_static_str(self.choices.pick(&["t", "u", "v", ""]));
-            OffsetCommitResponseTopic::default().with_name(name.into()).with_partitions(partitions)
-        });
-        let topics = topics.collect();
-        OffsetCommitResponse::default().with_topics(topics)
-    }
-
-    fn settle(&mut self) {
+    fn settle(&mut self, _: &mut Choices<'_>) {
         self.commits.handle_timeout(self.now);
         if let Some(transmit) = self.commits.poll_transmit(self.now, &self.gate) {
             assert!(self.asked.is_none(), "two at once");
@@ -134,13 +93,13 @@ impl<'c, 'a> Member<'c, 'a> {
     }
 
     /// Nothing is answered any more: each call has its outcome when its time is over.
-    fn end(mut self) {
-        if self.choices.once_in(2) {
+    fn end(mut self, choices: &mut Choices<'_>) {
+        if choices.once_in(2) {
             self.commits.close();
             self.asked = None;
         }
         for _ in 0..100 {
-            self.settle();
+            self.settle(choices);
             if self.commits.is_idle() {
                 assert!(self.unsettled.is_empty(), "calls without an outcome: {:?}", self.unsettled);
                 return;
@@ -152,6 +111,41 @@ impl<'c, 'a> Member<'c, 'a> {
         }
         panic!("it does not end: {:?}", self.commits);
     }
+}
+
+impl Member {
+    fn turn(&mut self, choices: &mut Choices<'_>) {
+        let target = CommitTarget {
+            node: NodeId(1),
+            member_id: StrBytes::from_static_str("m"),
+            generation: choices.below(4) as i32,
+            instance_id: None,
+        };
+        self.gate = match choices.below(6) {
+            0 => CommitGate::Held,
+            1 => CommitGate::Closed,
+            _ => CommitGate::Open(target),
+        };
+    }
+}
+
+fn partition(choices: &mut Choices<'_>) -> TopicPartition {
+    TopicPartition::new(choices.pick(&["t", "u"]), choices.below(2) as i32)
+}
+
+fn answer(choices: &mut Choices<'_>) -> OffsetCommitResponse {
+    let topics = (0..choices.below(5)).map(|_| {
+        let partitions = (0..choices.below(3)).map(|_| {
+            let number = if choices.once_in(6) { choices.number() as i32 } else { partition(choices).partition };
+            let code = choices.code().0;
+            OffsetCommitResponsePartition::default().with_partition_index(number).with_error_code(code)
+        });
+        let partitions = partitions.collect();
+        let name = StrBytes::from_static_str(choices.pick(&["t", "u", "v", ""]));
+        OffsetCommitResponseTopic::default().with_name(name.into()).with_partitions(partitions)
+    });
+    let topics = topics.collect();
+    OffsetCommitResponse::default().with_topics(topics)
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,6 +12,7 @@ use kafka_protocol::messages::fetch_response::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::Operated;
 use crate::machine::fetch::{
     AnswerReader, FetchAnswer, FetchConfig, FetchEvent, FetchPlan, Fetched, Fetcher, IsolationLevel, Leader, NextFetch,
     PartitionOutcome, StartAt,
@@ -22,17 +23,7 @@ use crate::protocol::compression::Compression;
 use crate::protocol::shape::sample::Source;
 use crate::record::{LeaderEpoch, NodeId, Offset, Timestamp, TopicPartition};
 
-pub(super) fn run(choices: &mut Choices<'_>) {
-    let mut consumer = Consumer::new(choices);
-    while let Some(operation) = consumer.choices.operation(16) {
-        consumer.act(operation);
-        consumer.settle();
-    }
-    consumer.end();
-}
-
-struct Consumer<'c, 'a> {
-    choices: &'c mut Choices<'a>,
+pub(super) struct Consumer {
     fetcher: Fetcher,
     now: Instant,
     assigned: BTreeMap<TopicPartition, Place>,
@@ -51,8 +42,10 @@ struct Place {
     resetting: bool,
 }
 
-impl<'c, 'a> Consumer<'c, 'a> {
-    fn new(choices: &'c mut Choices<'a>) -> Self {
+impl Operated for Consumer {
+    const OPERATIONS: u32 = 16;
+
+    fn new(choices: &mut Choices<'_>) -> Self {
         let config = FetchConfig {
             max_bytes: 1 << 16,
             max_partition_bytes: 1 << 12,
@@ -62,7 +55,6 @@ impl<'c, 'a> Consumer<'c, 'a> {
         };
         let fetcher = Fetcher::new(config);
         Self {
-            choices,
             fetcher,
             now: Instant::now(),
             assigned: BTreeMap::new(),
@@ -72,139 +64,39 @@ impl<'c, 'a> Consumer<'c, 'a> {
         }
     }
 
-    fn act(&mut self, operation: u32) {
-        let partition = partition(self.choices.below(PARTITIONS));
+    fn act(&mut self, choices: &mut Choices<'_>, operation: u32) {
+        let partition = partition(choices.below(PARTITIONS));
         match operation {
-            0 => self.assign(partition),
+            0 => self.assign(choices, partition),
             1 => {
                 self.assigned.remove(&partition);
                 self.fetcher.revoke([&partition]);
             }
             2 | 3 => self.steer(&partition, operation == 2),
-            4 => self.seek(&partition),
-            5 | 6 => self.lead(),
-            7..=9 => self.answer(),
+            4 => self.seek(choices, &partition),
+            5 | 6 => self.lead(choices),
+            7..=9 => self.answer(choices),
             10 => {
-                if let Some(at) = self.choices.index(self.plans.len()) {
+                if let Some(at) = choices.index(self.plans.len()) {
                     let plan = self.plans.remove(at);
                     self.fetcher.handle_failure(self.now, &plan);
                 }
             }
-            11 | 12 => self.take(),
+            11 | 12 => self.take(choices),
             13 => {
-                if let Some(at) = self.choices.index(self.held.len()) {
+                if let Some(at) = choices.index(self.held.len()) {
                     self.held.remove(at);
                 }
             }
-            14 => self.reset(),
+            14 => self.reset(choices),
             _ => {
-                let time = self.choices.pick(&[1, 30, 500, 6_000, 31_000]);
+                let time = choices.pick(&[1, 30, 500, 6_000, 31_000]);
                 self.now += Duration::from_millis(time);
             }
         }
     }
 
-    fn assign(&mut self, partition: TopicPartition) {
-        self.next_epoch += 1;
-        let (epoch, offset) = (self.next_epoch, i64::from(self.choices.below(20)));
-        let place = Place { epoch, next: offset, paused: false, resetting: false };
-        self.assigned.insert(partition.clone(), place);
-        let leader_epoch = self.epoch();
-        self.fetcher.assign(StartAt { partition, epoch, offset: Offset(offset), leader_epoch });
-    }
-
-    fn epoch(&mut self) -> Option<LeaderEpoch> {
-        self.choices.once_in(2).then(|| LeaderEpoch(self.choices.below(4) as i32))
-    }
-
-    fn steer(&mut self, partition: &TopicPartition, pause: bool) {
-        let Some(place) = self.assigned.get_mut(partition) else { return };
-        place.paused = pause;
-        match pause {
-            true => self.fetcher.pause(partition, place.epoch),
-            false => self.fetcher.resume(partition, place.epoch),
-        }
-    }
-
-    fn seek(&mut self, partition: &TopicPartition) {
-        let leader_epoch = self.epoch();
-        let Some(place) = self.assigned.get_mut(partition) else { return };
-        place.next = i64::from(self.choices.below(20));
-        place.resetting = false;
-        self.fetcher.seek(partition, place.epoch, Offset(place.next), leader_epoch);
-    }
-
-    fn reset(&mut self) {
-        let leader_epoch = self.epoch();
-        let Some((partition, place)) = self.assigned.iter_mut().find(|(_, place)| place.resetting) else { return };
-        place.next = i64::from(self.choices.below(20));
-        place.resetting = false;
-        self.fetcher.reposition(partition, place.epoch, Offset(place.next), leader_epoch);
-    }
-
-    fn lead(&mut self) {
-        let (node, epoch) = (NodeId(self.choices.below(2) as i32), self.epoch());
-        let topic_id = Uuid::from_u128(u128::from(self.choices.pick(&[0_u32, 1, 1, 1, 2])));
-        let only = self.choices.below(PARTITIONS + 1);
-        self.fetcher.update_leaders(|asked| {
-            (only == PARTITIONS || *asked == partition(only)).then_some(Leader { node, epoch, topic_id })
-        });
-    }
-
-    fn answer(&mut self) {
-        let Some(at) = self.choices.index(self.plans.len()) else { return };
-        let plan = if self.choices.once_in(8) { None } else { Some(self.plans.remove(at)) };
-        let Some(plan) = plan.as_ref().or(self.plans.get(at)) else { return };
-        let topics = (0..=self.choices.below(3)).map(|_| topic(self.choices, plan)).collect();
-        let response = FetchResponse::default().with_responses(topics);
-        let mut reader = AnswerReader::new(response, ReadOptions::default(), self.fetcher.budget().clone());
-        let outcomes = std::iter::from_fn(|| reader.next(plan)).filter_map(read).collect();
-        let answer = FetchAnswer {
-            throttle: Duration::from_millis(self.choices.pick(&[0, 0, 0, 50, 30_000])),
-            code: if self.choices.once_in(6) { self.choices.code() } else { Default::default() },
-            session: self.choices.pick(&[0, 0, 5, -1]),
-            outcomes,
-        };
-        self.fetcher.handle_answer(self.now, plan, answer);
-    }
-
-    fn take(&mut self) {
-        self.told();
-        let Some(fetched) = self.fetcher.poll_batch() else { return };
-        self.handed(&fetched);
-        if self.choices.once_in(2) && self.held.len() < 4 {
-            self.held.push(fetched);
-        }
-    }
-
-    fn handed(&mut self, fetched: &Fetched) {
-        let place = self.assigned.get_mut(&fetched.partition).expect("handed over, and not assigned");
-        assert!(place.epoch == fetched.epoch && !place.paused, "handed over, and not wanted");
-        assert_eq!(fetched.chunk.from.0, place.next, "skipped or repeated");
-        assert!(fetched.chunk.next_offset.0 > place.next, "the position does not move forward");
-        place.next = fetched.chunk.next_offset.0;
-    }
-
-    fn told(&mut self) {
-        while let Some(event) = self.fetcher.poll_event() {
-            match event {
-                FetchEvent::NeedsReset { partition, epoch, .. } => {
-                    if let Some(place) = self.assigned.get_mut(&partition).filter(|place| place.epoch == epoch) {
-                        place.resetting = true;
-                    }
-                }
-                FetchEvent::Truncated { partition, from, to } => {
-                    assert!(to < from, "a truncation that takes nothing away");
-                    if let Some(place) = self.assigned.get_mut(&partition) {
-                        place.next = to.0;
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    fn settle(&mut self) {
+    fn settle(&mut self, _: &mut Choices<'_>) {
         self.told();
         for node in [NodeId(0), NodeId(1)] {
             match self.fetcher.poll_request(self.now, node) {
@@ -219,7 +111,7 @@ impl<'c, 'a> Consumer<'c, 'a> {
     }
 
     /// Everything is given back and let go on, and the broker answers as it should: each partition is read.
-    fn end(mut self) {
+    fn end(mut self, choices: &mut Choices<'_>) {
         self.held.clear();
         for plan in std::mem::take(&mut self.plans) {
             self.fetcher.handle_failure(self.now, &plan);
@@ -227,7 +119,7 @@ impl<'c, 'a> Consumer<'c, 'a> {
         self.told();
         let partitions: Vec<_> = self.assigned.keys().cloned().collect();
         for at in &partitions {
-            self.assign(at.clone());
+            self.assign(choices, at.clone());
         }
         let topic_id = Uuid::from_u128(3);
         self.fetcher.update_leaders(|_| Some(Leader { node: NodeId(7), epoch: Some(LeaderEpoch(9)), topic_id }));
@@ -263,6 +155,108 @@ impl<'c, 'a> Consumer<'c, 'a> {
         self.fetcher.revoke(self.assigned.keys());
         assert_eq!(self.fetcher.budget().used(), 0, "memory that nobody holds is not given back");
     }
+}
+
+impl Consumer {
+    fn assign(&mut self, choices: &mut Choices<'_>, partition: TopicPartition) {
+        self.next_epoch += 1;
+        let (epoch, offset) = (self.next_epoch, i64::from(choices.below(20)));
+        let place = Place { epoch, next: offset, paused: false, resetting: false };
+        self.assigned.insert(partition.clone(), place);
+        let leader_epoch = leader_epoch(choices);
+        self.fetcher.assign(StartAt { partition, epoch, offset: Offset(offset), leader_epoch });
+    }
+
+    fn steer(&mut self, partition: &TopicPartition, pause: bool) {
+        let Some(place) = self.assigned.get_mut(partition) else { return };
+        place.paused = pause;
+        match pause {
+            true => self.fetcher.pause(partition, place.epoch),
+            false => self.fetcher.resume(partition, place.epoch),
+        }
+    }
+
+    fn seek(&mut self, choices: &mut Choices<'_>, partition: &TopicPartition) {
+        let leader_epoch = leader_epoch(choices);
+        let Some(place) = self.assigned.get_mut(partition) else { return };
+        place.next = i64::from(choices.below(20));
+        place.resetting = false;
+        self.fetcher.seek(partition, place.epoch, Offset(place.next), leader_epoch);
+    }
+
+    fn reset(&mut self, choices: &mut Choices<'_>) {
+        let leader_epoch = leader_epoch(choices);
+        let Some((partition, place)) = self.assigned.iter_mut().find(|(_, place)| place.resetting) else { return };
+        place.next = i64::from(choices.below(20));
+        place.resetting = false;
+        self.fetcher.reposition(partition, place.epoch, Offset(place.next), leader_epoch);
+    }
+
+    fn lead(&mut self, choices: &mut Choices<'_>) {
+        let (node, epoch) = (NodeId(choices.below(2) as i32), leader_epoch(choices));
+        let topic_id = Uuid::from_u128(u128::from(choices.pick(&[0_u32, 1, 1, 1, 2])));
+        let only = choices.below(PARTITIONS + 1);
+        self.fetcher.update_leaders(|asked| {
+            (only == PARTITIONS || *asked == partition(only)).then_some(Leader { node, epoch, topic_id })
+        });
+    }
+
+    fn answer(&mut self, choices: &mut Choices<'_>) {
+        let Some(at) = choices.index(self.plans.len()) else { return };
+        let plan = if choices.once_in(8) { None } else { Some(self.plans.remove(at)) };
+        let Some(plan) = plan.as_ref().or(self.plans.get(at)) else { return };
+        let topics = (0..=choices.below(3)).map(|_| topic(choices, plan)).collect();
+        let response = FetchResponse::default().with_responses(topics);
+        let mut reader = AnswerReader::new(response, ReadOptions::default(), self.fetcher.budget().clone());
+        let outcomes = std::iter::from_fn(|| reader.next(plan)).filter_map(read).collect();
+        let answer = FetchAnswer {
+            throttle: Duration::from_millis(choices.pick(&[0, 0, 0, 50, 30_000])),
+            code: if choices.once_in(6) { choices.code() } else { Default::default() },
+            session: choices.pick(&[0, 0, 5, -1]),
+            outcomes,
+        };
+        self.fetcher.handle_answer(self.now, plan, answer);
+    }
+
+    fn take(&mut self, choices: &mut Choices<'_>) {
+        self.told();
+        let Some(fetched) = self.fetcher.poll_batch() else { return };
+        self.handed(&fetched);
+        if choices.once_in(2) && self.held.len() < 4 {
+            self.held.push(fetched);
+        }
+    }
+
+    fn handed(&mut self, fetched: &Fetched) {
+        let place = self.assigned.get_mut(&fetched.partition).expect("handed over, and not assigned");
+        assert!(place.epoch == fetched.epoch && !place.paused, "handed over, and not wanted");
+        assert_eq!(fetched.chunk.from.0, place.next, "skipped or repeated");
+        assert!(fetched.chunk.next_offset.0 > place.next, "the position does not move forward");
+        place.next = fetched.chunk.next_offset.0;
+    }
+
+    fn told(&mut self) {
+        while let Some(event) = self.fetcher.poll_event() {
+            match event {
+                FetchEvent::NeedsReset { partition, epoch, .. } => {
+                    if let Some(place) = self.assigned.get_mut(&partition).filter(|place| place.epoch == epoch) {
+                        place.resetting = true;
+                    }
+                }
+                FetchEvent::Truncated { partition, from, to } => {
+                    assert!(to < from, "a truncation that takes nothing away");
+                    if let Some(place) = self.assigned.get_mut(&partition) {
+                        place.next = to.0;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn leader_epoch(choices: &mut Choices<'_>) -> Option<LeaderEpoch> {
+    choices.once_in(2).then(|| LeaderEpoch(choices.below(4) as i32))
 }
 
 /// A partition that was read, where it is not only another's turn.

@@ -9,6 +9,7 @@ use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::messages::{ApiKey as Key, ApiVersionsResponse, HeartbeatRequest};
 use kafka_protocol::protocol::Encodable;
 
+use super::Operated;
 use crate::machine::connection::{ConnectionError, Limits, Link, ProtocolViolation, Request, RequestError, Step};
 use crate::machine::sasl::Mechanism;
 use crate::protocol::api::ApiKey;
@@ -17,17 +18,7 @@ use crate::protocol::request::{ClientId, EncodedRequest};
 use crate::protocol::shape::sample::{self, Source};
 use crate::retry::ExponentialFullJitter;
 
-pub(super) fn run(choices: &mut Choices<'_>) {
-    let mut connection = Connection::new(choices);
-    while let Some(operation) = connection.choices.operation(16) {
-        connection.act(operation);
-        connection.settle();
-    }
-    connection.end();
-}
-
-struct Connection<'c, 'a> {
-    choices: &'c mut Choices<'a>,
+pub(super) struct Connection {
     link: Link<u32>,
     limits: Limits,
     now: Instant,
@@ -52,8 +43,10 @@ enum Transport {
 /// An answer's content: sound in what the connection itself reads, mostly.
 struct Words<'w, 'a>(&'w mut Choices<'a>);
 
-impl<'c, 'a> Connection<'c, 'a> {
-    fn new(choices: &'c mut Choices<'a>) -> Self {
+impl Operated for Connection {
+    const OPERATIONS: u32 = 16;
+
+    fn new(choices: &mut Choices<'_>) -> Self {
         let limits = Limits {
             in_flight: 3,
             queued: 4,
@@ -68,7 +61,6 @@ impl<'c, 'a> Connection<'c, 'a> {
         let mechanism = if choices.once_in(2) { mechanism() } else { None };
         let link = Link::new(ClientId::new("c").expect("short"), limits.clone(), mechanism, now);
         Self {
-            choices,
             link,
             limits,
             now,
@@ -81,170 +73,33 @@ impl<'c, 'a> Connection<'c, 'a> {
         }
     }
 
-    fn act(&mut self, operation: u32) {
+    fn act(&mut self, choices: &mut Choices<'_>, operation: u32) {
         match operation {
-            0..=2 => self.call(),
+            0..=2 => self.call(choices),
             3 => self.connected(),
             4 => {
                 let error = ConnectionError::UnknownBroker { node: 1 };
-                let random = self.random();
+                let random = random(choices);
                 self.link.handle_connect_failed(self.now, error, random);
             }
             5 => {
-                let time = self.choices.pick(&[1, 40, 1_000, 5_000, 11_000, 31_000]);
-                self.pass(Duration::from_millis(time));
+                let time = choices.pick(&[1, 40, 1_000, 5_000, 11_000, 31_000]);
+                self.pass(choices, Duration::from_millis(time));
             }
-            6 => self.lose(),
-            7 => self.rare(),
+            6 => self.lose(choices),
+            7 => self.rare(choices),
             8 => {
                 self.link.handle_transmitted(self.now, std::mem::take(&mut self.unsent));
             }
-            9 => self.credentials(),
-            _ => self.answer(),
-        }
-    }
-
-    fn random(&mut self) -> f64 {
-        f64::from(self.choices.below(4)) / 4.0
-    }
-
-    fn call(&mut self) {
-        self.next += 1;
-        self.waiting.insert(self.next);
-        let kind = self.choices.below(8);
-        let time = self.choices.pick(&[0, 1, 5_000, 60_000]);
-        let request = Request {
-            api: HEARTBEAT,
-            encode: Box::new(move |versions| {
-                let version = versions.choose(HEARTBEAT)?;
-                let member = if kind == 7 { "m".repeat(2_000) } else { String::new() };
-                let request = HeartbeatRequest::default().with_member_id(member.into());
-                Ok(EncodedRequest::new(&request, version)?)
-            }),
-            deadline: self.now + Duration::from_millis(time),
-            waiter: self.next,
-        };
-        self.link.handle_request(self.now, request);
-    }
-
-    fn connected(&mut self) {
-        if self.transport == Transport::Connecting {
-            self.transport = Transport::Served;
-            self.link.handle_connected(self.now);
-        }
-    }
-
-    fn pass(&mut self, time: Duration) {
-        self.now += time;
-        let random = self.random();
-        self.link.handle_timeout(self.now, random);
-    }
-
-    fn lose(&mut self) {
-        if self.transport == Transport::Served {
-            let kind = self.choices.pick(&[io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof]);
-            let random = self.random();
-            self.link.handle_lost(self.now, kind.into(), random);
-            self.dropped();
-        }
-    }
-
-    fn rare(&mut self) {
-        match self.choices.below(12) {
-            0 => {
-                self.link.abandon();
-                self.dropped();
-            }
-            1 => {
-                self.link.close();
-                self.closed = true;
-                self.dropped();
-            }
-            2 if self.transport == Transport::Served => {
-                let random = self.random();
-                self.link.handle_violation(self.now, ProtocolViolation::TooShort { bytes: 1 }, random);
-            }
-            _ => {}
-        }
-    }
-
-    fn credentials(&mut self) {
-        #[cfg(feature = "sasl")]
-        if self.transport == Transport::Served && self.link.poll_login() {
-            use crate::machine::sasl::{Exchange, LoginError, Plain};
-            let credentials = match self.choices.once_in(4) {
-                false => Ok(Exchange::Plain(Plain::new("u", "p"))),
-                true => Err(LoginError::NoCredentials {
-                    mechanism: "PLAIN",
-                    source: std::sync::Arc::new(io::Error::other("no token")),
-                }),
-            };
-            let random = self.random();
-            self.link.handle_credentials(self.now, credentials, random);
-        }
-    }
-
-    fn dropped(&mut self) {
-        self.transport = Transport::None;
-        self.asked.clear();
-        self.unsent = 0;
-    }
-
-    fn answer(&mut self) {
-        if self.transport != Transport::Served {
-            return;
-        }
-        let wrong = self.choices.once_in(24);
-        let Some((id, api, version)) = self.asked.pop_front() else {
-            if wrong {
-                self.hear(vec![0, 0, 0, 1].into());
-            }
-            return;
-        };
-        let mut frame = BytesMut::new();
-        frame.put_i32(if wrong { self.choices.number() as i32 } else { id });
-        if Key::try_from(api).is_ok_and(|key| key.response_header_version(version) > 0) {
-            frame.put_u8(0);
-        }
-        if api == 18 && !self.choices.once_in(8) {
-            self.versions().encode(&mut frame, version).expect("it is sound");
-        } else {
-            frame.extend_from_slice(&sample::response(ApiKey(api), version, &mut Words(self.choices)));
-        }
-        if self.choices.once_in(16)
-            && let Some(at) = self.choices.index(frame.len())
-        {
-            frame[at] ^= 1 << self.choices.below(8);
-        }
-        if self.choices.once_in(24) {
-            let length = self.choices.below(frame.len() as u32) as usize;
-            frame.truncate(length);
-        }
-        self.hear(frame.freeze());
-    }
-
-    fn versions(&mut self) -> ApiVersionsResponse {
-        let wild = self.choices.once_in(4);
-        let apis = [(12, 4), (17, 1), (36, 2), (18, 4)].map(|(key, max)| {
-            let range = if wild { (self.choices.number() as i16, self.choices.number() as i16) } else { (0, max) };
-            ApiVersion::default().with_api_key(key).with_min_version(range.0).with_max_version(range.1)
-        });
-        let code = self.choices.pick(&[0, 0, 0, 35]);
-        ApiVersionsResponse::default().with_error_code(code).with_api_keys(apis.to_vec())
-    }
-
-    fn hear(&mut self, frame: Bytes) {
-        let random = self.random();
-        let _ = self.link.handle_frame(self.now, frame, random);
-        while let Some(throttled) = self.link.poll_throttled() {
-            assert!(throttled.silence <= self.limits.throttle, "a silence without a bound");
+            9 => self.credentials(choices),
+            _ => self.answer(choices),
         }
     }
 
     /// What the driver does until it waits.
-    fn settle(&mut self) {
+    fn settle(&mut self, choices: &mut Choices<'_>) {
         for _ in 0..ROUNDS {
-            self.transmit();
+            self.transmit(choices);
             let step = self.link.poll_step(self.now);
             self.verdicts();
             let timeout = match step {
@@ -269,13 +124,155 @@ impl<'c, 'a> Connection<'c, 'a> {
             if timeout.is_none_or(|at| at > self.now) {
                 return;
             }
-            let random = self.random();
+            let random = random(choices);
             self.link.handle_timeout(self.now, random);
         }
         panic!("it spins: {:?}", self.link);
     }
 
-    fn transmit(&mut self) {
+    /// Nothing is answered any more, and no connection is made.
+    fn end(mut self, choices: &mut Choices<'_>) {
+        for _ in 0..200 {
+            self.settle(choices);
+            if self.waiting.is_empty() {
+                return;
+            }
+            let next = match self.link.poll_step(self.now) {
+                Step::Serve { timeout } | Step::Rest { timeout } => timeout,
+                Step::Connect { timeout } => Some(timeout),
+            };
+            let next = next.expect("a request waits");
+            self.pass(choices, next.saturating_duration_since(self.now));
+        }
+        panic!("requests without a verdict: {:?}", self.link);
+    }
+}
+
+impl Connection {
+    fn call(&mut self, choices: &mut Choices<'_>) {
+        self.next += 1;
+        self.waiting.insert(self.next);
+        let kind = choices.below(8);
+        let time = choices.pick(&[0, 1, 5_000, 60_000]);
+        let request = Request {
+            api: HEARTBEAT,
+            encode: Box::new(move |versions| {
+                let version = versions.choose(HEARTBEAT)?;
+                let member = if kind == 7 { "m".repeat(2_000) } else { String::new() };
+                let request = HeartbeatRequest::default().with_member_id(member.into());
+                Ok(EncodedRequest::new(&request, version)?)
+            }),
+            deadline: self.now + Duration::from_millis(time),
+            waiter: self.next,
+        };
+        self.link.handle_request(self.now, request);
+    }
+
+    fn connected(&mut self) {
+        if self.transport == Transport::Connecting {
+            self.transport = Transport::Served;
+            self.link.handle_connected(self.now);
+        }
+    }
+
+    fn pass(&mut self, choices: &mut Choices<'_>, time: Duration) {
+        self.now += time;
+        let random = random(choices);
+        self.link.handle_timeout(self.now, random);
+    }
+
+    fn lose(&mut self, choices: &mut Choices<'_>) {
+        if self.transport == Transport::Served {
+            let kind = choices.pick(&[io::ErrorKind::ConnectionReset, io::ErrorKind::UnexpectedEof]);
+            let random = random(choices);
+            self.link.handle_lost(self.now, kind.into(), random);
+            self.dropped();
+        }
+    }
+
+    fn rare(&mut self, choices: &mut Choices<'_>) {
+        match choices.below(12) {
+            0 => {
+                self.link.abandon();
+                self.dropped();
+            }
+            1 => {
+                self.link.close();
+                self.closed = true;
+                self.dropped();
+            }
+            2 if self.transport == Transport::Served => {
+                let random = random(choices);
+                self.link.handle_violation(self.now, ProtocolViolation::TooShort { bytes: 1 }, random);
+            }
+            _ => {}
+        }
+    }
+
+    fn credentials(&mut self, choices: &mut Choices<'_>) {
+        #[cfg(feature = "sasl")]
+        if self.transport == Transport::Served && self.link.poll_login() {
+            use crate::machine::sasl::{Exchange, LoginError, Plain};
+            let credentials = match choices.once_in(4) {
+                false => Ok(Exchange::Plain(Plain::new("u", "p"))),
+                true => Err(LoginError::NoCredentials {
+                    mechanism: "PLAIN",
+                    source: std::sync::Arc::new(io::Error::other("no token")),
+                }),
+            };
+            let random = random(choices);
+            self.link.handle_credentials(self.now, credentials, random);
+        }
+    }
+
+    fn dropped(&mut self) {
+        self.transport = Transport::None;
+        self.asked.clear();
+        self.unsent = 0;
+    }
+
+    fn answer(&mut self, choices: &mut Choices<'_>) {
+        if self.transport != Transport::Served {
+            return;
+        }
+        let wrong = choices.once_in(24);
+        let Some((id, api, version)) = self.asked.pop_front() else {
+            if wrong {
+                self.hear(choices, vec![0, 0, 0, 1].into());
+            }
+            return;
+        };
+        let mut frame = BytesMut::new();
+        frame.put_i32(if wrong { choices.number() as i32 } else { id });
+        if Key::try_from(api).is_ok_and(|key| key.response_header_version(version) > 0) {
+            frame.put_u8(0);
+        }
+        if api == 18 && !choices.once_in(8) {
+            versions(choices).encode(&mut frame, version).expect("it is sound");
+        } else {
+            frame.extend_from_slice(&sample::response(ApiKey(api), version, &mut Words(choices)));
+        }
+        if choices.once_in(16)
+            && let Some(at) = choices.index(frame.len())
+        {
+            frame[at] ^= 1 << choices.below(8);
+        }
+        if choices.once_in(24) {
+            let length = choices.below(frame.len() as u32) as usize;
+            frame.truncate(length);
+        }
+        self.hear(choices, frame.freeze());
+    }
+
+    fn hear(&mut self, choices: &mut Choices<'_>, frame: Bytes) {
+        let random = random(choices);
+        let _ = self.link.handle_frame(self.now, frame, random);
+        while let Some(throttled) = self.link.poll_throttled() {
+            assert!(throttled.silence <= self.limits.throttle, "a silence without a bound");
+        }
+    }
+
+    fn transmit(&mut self, choices: &mut Choices<'_>) {
         if self.transport != Transport::Served {
             return;
         }
@@ -292,7 +289,7 @@ impl<'c, 'a> Connection<'c, 'a> {
         }
         assert!(self.asked.len() <= self.limits.in_flight, "more under way than may be");
         self.unsent += bytes.len();
-        if !self.choices.once_in(4) {
+        if !choices.once_in(4) {
             self.link.handle_transmitted(self.now, std::mem::take(&mut self.unsent));
         }
     }
@@ -308,23 +305,20 @@ impl<'c, 'a> Connection<'c, 'a> {
         assert!(self.waiting.len() <= bound, "{} requests are kept", self.waiting.len());
         assert!(!self.closed || self.waiting.is_empty(), "closed, with requests that wait");
     }
+}
 
-    /// Nothing is answered any more, and no connection is made.
-    fn end(mut self) {
-        for _ in 0..200 {
-            self.settle();
-            if self.waiting.is_empty() {
-                return;
-            }
-            let next = match self.link.poll_step(self.now) {
-                Step::Serve { timeout } | Step::Rest { timeout } => timeout,
-                Step::Connect { timeout } => Some(timeout),
-            };
-            let next = next.expect("a request waits");
-            self.pass(next.saturating_duration_since(self.now));
-        }
-        panic!("requests without a verdict: {:?}", self.link);
-    }
+fn random(choices: &mut Choices<'_>) -> f64 {
+    f64::from(choices.below(4)) / 4.0
+}
+
+fn versions(choices: &mut Choices<'_>) -> ApiVersionsResponse {
+    let wild = choices.once_in(4);
+    let apis = [(12, 4), (17, 1), (36, 2), (18, 4)].map(|(key, max)| {
+        let range = if wild { (choices.number() as i16, choices.number() as i16) } else { (0, max) };
+        ApiVersion::default().with_api_key(key).with_min_version(range.0).with_max_version(range.1)
+    });
+    let code = choices.pick(&[0, 0, 0, 35]);
+    ApiVersionsResponse::default().with_error_code(code).with_api_keys(apis.to_vec())
 }
 
 impl Source for Words<'_, '_> {

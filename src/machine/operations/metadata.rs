@@ -10,22 +10,13 @@ use kafka_protocol::messages::{BrokerId, MetadataResponse, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::Operated;
 use crate::machine::metadata::{BrokerAddress, LeaderHint, Metadata, Pace, Round};
 use crate::protocol::choices::Choices;
 use crate::protocol::shape::sample::Source;
 use crate::record::{LeaderEpoch, NodeId, Topic, TopicPartition};
 
-pub(super) fn run(choices: &mut Choices<'_>) {
-    let mut client = Client::new(choices);
-    while let Some(operation) = client.choices.operation(12) {
-        client.act(operation);
-        client.check();
-    }
-    client.end();
-}
-
-struct Client<'c, 'a> {
-    choices: &'c mut Choices<'a>,
+pub(super) struct Client {
     metadata: Metadata,
     now: Instant,
     asking: bool,
@@ -36,8 +27,10 @@ struct Client<'c, 'a> {
     most: usize,
 }
 
-impl<'c, 'a> Client<'c, 'a> {
-    fn new(choices: &'c mut Choices<'a>) -> Self {
+impl Operated for Client {
+    const OPERATIONS: u32 = 12;
+
+    fn new(_: &mut Choices<'_>) -> Self {
         let pace = Pace {
             max_age: Duration::from_secs(300),
             max_idle: Duration::from_secs(600),
@@ -45,11 +38,11 @@ impl<'c, 'a> Client<'c, 'a> {
             backoff_max: Duration::from_secs(1),
         };
         let (metadata, now) = (Metadata::new(pace), Instant::now());
-        Self { choices, metadata, now, asking: false, rounds: Vec::new(), epochs: BTreeMap::new(), most: 0 }
+        Self { metadata, now, asking: false, rounds: Vec::new(), epochs: BTreeMap::new(), most: 0 }
     }
 
-    fn act(&mut self, operation: u32) {
-        let topic: Topic = self.choices.pick(&["t", "u"]).into();
+    fn act(&mut self, choices: &mut Choices<'_>, operation: u32) {
+        let topic: Topic = choices.pick(&["t", "u"]).into();
         match operation {
             0 => self.rounds.extend(self.metadata.want(self.now, &[topic])),
             1 => {
@@ -60,87 +53,32 @@ impl<'c, 'a> Client<'c, 'a> {
             3 => {
                 self.metadata.keep(self.now, [&topic]);
             }
-            4 => self.hint(topic),
+            4 => self.hint(choices, topic),
             5 => {
-                let address = BrokerAddress::new("h", self.choices.below(1 << 16) as u16);
-                self.metadata.learn_broker(NodeId(self.choices.below(4) as i32), address);
+                let address = BrokerAddress::new("h", choices.below(1 << 16) as u16);
+                self.metadata.learn_broker(NodeId(choices.below(4) as i32), address);
             }
             6 => {
                 self.metadata.forget(&topic);
                 self.epochs.retain(|(known, _, _), _| *known != topic);
             }
             7 => {
-                let time = self.choices.pick(&[1, 100, 1_000, 301_000, 601_000]);
+                let time = choices.pick(&[1, 100, 1_000, 301_000, 601_000]);
                 self.now += Duration::from_millis(time);
             }
             8 if self.asking => {
                 self.asking = false;
                 self.metadata.handle_failure(self.now, 0.5);
             }
-            9 if self.asking && self.choices.once_in(3) => {
+            9 if self.asking && choices.once_in(3) => {
                 self.asking = false;
                 self.metadata.abandon(self.now);
             }
-            _ => self.exchange(),
+            _ => self.exchange(choices),
         }
     }
 
-    fn hint(&mut self, topic: Topic) {
-        let hint = LeaderHint {
-            partition: TopicPartition::new(topic, self.choices.number() as i32),
-            topic_id: Uuid::from_u128(u128::from(self.choices.below(3))),
-            leader: NodeId(self.choices.number() as i32),
-            epoch: LeaderEpoch(self.choices.number() as i32),
-            address: self.choices.once_in(2).then(|| BrokerAddress::new("h", 9092)),
-        };
-        self.metadata.learn_leaders(&[hint]);
-    }
-
-    /// Asks if it is time to, or is answered.
-    fn exchange(&mut self) {
-        if !self.asking {
-            self.asking = self.metadata.poll_request(self.now).is_some();
-            return;
-        }
-        self.asking = false;
-        let answer = self.response();
-        self.most = self.most.max(answer.topics.iter().map(|topic| topic.partitions.len()).max().unwrap_or(0));
-        self.metadata.handle_response(self.now, answer, 0.5);
-    }
-
-    fn response(&mut self) -> MetadataResponse {
-        let brokers = (0..self.choices.below(4)).map(|_| {
-            MetadataResponseBroker::default()
-                .with_node_id(BrokerId(self.choices.number() as i32))
-                .with_host(StrBytes::from_static_str(self.choices.pick(&["h", "", "::1", "a b"])))
-                .with_port(self.choices.pick(&[9092, 0, -1, 65_535, 65_536, i32::MAX]))
-        });
-        let brokers = brokers.collect();
-        let topics = (0..self.choices.below(4)).map(|_| self.topic()).collect();
-        MetadataResponse::default()
-            .with_brokers(brokers)
-            .with_controller_id(BrokerId(self.choices.number() as i32))
-            .with_topics(topics)
-    }
-
-    fn topic(&mut self) -> MetadataResponseTopic {
-        let partitions = (0..self.choices.below(4)).map(|_| {
-            MetadataResponsePartition::default()
-                .with_error_code(self.choices.code().0)
-                .with_partition_index(self.choices.number() as i32)
-                .with_leader_id(BrokerId(self.choices.number() as i32))
-                .with_leader_epoch(self.choices.number() as i32)
-        });
-        let partitions = partitions.collect();
-        let name = self.choices.pick(&[Some("t"), Some("u"), Some("v"), Some(""), None]);
-        MetadataResponseTopic::default()
-            .with_error_code(self.choices.code().0)
-            .with_name(name.map(|name| TopicName(StrBytes::from_static_str(name))))
-            .with_topic_id(Uuid::from_u128(u128::from(self.choices.below(3))))
-            .with_partitions(partitions)
-    }
-
-    fn check(&mut self) {
+    fn settle(&mut self, _: &mut Choices<'_>) {
         let view = self.metadata.view().clone();
         for (name, topic) in &view.topics {
             assert!(["t", "u"].contains(&name.as_str()), "{name} was never asked for");
@@ -165,13 +103,13 @@ impl<'c, 'a> Client<'c, 'a> {
     }
 
     /// Brokers answer as they should.
-    fn end(mut self) {
+    fn end(mut self, choices: &mut Choices<'_>) {
         for _ in 0..4 {
             if self.asking {
                 self.asking = false;
                 self.metadata.handle_response(self.now, MetadataResponse::default(), 0.5);
             }
-            self.check();
+            self.settle(choices);
             if self.rounds.is_empty() {
                 return;
             }
@@ -182,4 +120,61 @@ impl<'c, 'a> Client<'c, 'a> {
         }
         panic!("callers wait for ever: {:?}", self.metadata);
     }
+}
+
+impl Client {
+    fn hint(&mut self, choices: &mut Choices<'_>, topic: Topic) {
+        let hint = LeaderHint {
+            partition: TopicPartition::new(topic, choices.number() as i32),
+            topic_id: Uuid::from_u128(u128::from(choices.below(3))),
+            leader: NodeId(choices.number() as i32),
+            epoch: LeaderEpoch(choices.number() as i32),
+            address: choices.once_in(2).then(|| BrokerAddress::new("h", 9092)),
+        };
+        self.metadata.learn_leaders(&[hint]);
+    }
+
+    /// Asks if it is time to, or is answered.
+    fn exchange(&mut self, choices: &mut Choices<'_>) {
+        if !self.asking {
+            self.asking = self.metadata.poll_request(self.now).is_some();
+            return;
+        }
+        self.asking = false;
+        let answer = response(choices);
+        self.most = self.most.max(answer.topics.iter().map(|topic| topic.partitions.len()).max().unwrap_or(0));
+        self.metadata.handle_response(self.now, answer, 0.5);
+    }
+}
+
+fn topic(choices: &mut Choices<'_>) -> MetadataResponseTopic {
+    let partitions = (0..choices.below(4)).map(|_| {
+        MetadataResponsePartition::default()
+            .with_error_code(choices.code().0)
+            .with_partition_index(choices.number() as i32)
+            .with_leader_id(BrokerId(choices.number() as i32))
+            .with_leader_epoch(choices.number() as i32)
+    });
+    let partitions = partitions.collect();
+    let name = choices.pick(&[Some("t"), Some("u"), Some("v"), Some(""), None]);
+    MetadataResponseTopic::default()
+        .with_error_code(choices.code().0)
+        .with_name(name.map(|name| TopicName(StrBytes::from_static_str(name))))
+        .with_topic_id(Uuid::from_u128(u128::from(choices.below(3))))
+        .with_partitions(partitions)
+}
+
+fn response(choices: &mut Choices<'_>) -> MetadataResponse {
+    let brokers = (0..choices.below(4)).map(|_| {
+        MetadataResponseBroker::default()
+            .with_node_id(BrokerId(choices.number() as i32))
+            .with_host(StrBytes::from_static_str(choices.pick(&["h", "", "::1", "a b"])))
+            .with_port(choices.pick(&[9092, 0, -1, 65_535, 65_536, i32::MAX]))
+    });
+    let brokers = brokers.collect();
+    let topics = (0..choices.below(4)).map(|_| topic(choices)).collect();
+    MetadataResponse::default()
+        .with_brokers(brokers)
+        .with_controller_id(BrokerId(choices.number() as i32))
+        .with_topics(topics)
 }

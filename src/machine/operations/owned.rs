@@ -6,7 +6,7 @@ use crate::machine::group::GroupEvent;
 use crate::record::TopicPartition;
 
 /// What the application has by the events so far.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Owned {
     pub(super) partitions: BTreeSet<TopicPartition>,
     /// To be given back, and not yet released.

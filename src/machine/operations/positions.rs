@@ -11,23 +11,14 @@ use kafka_protocol::messages::{GroupId, ListOffsetsResponse, OffsetFetchResponse
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
+use super::Operated;
 use crate::machine::fetch::{IsolationLevel, Leader, OffsetReset, Positions};
 use crate::protocol::choices::Choices;
 use crate::protocol::shape::sample::Source;
 use crate::record::{LeaderEpoch, NodeId, TopicPartition};
 use crate::retry::ExponentialFullJitter;
 
-pub(super) fn run(choices: &mut Choices<'_>) {
-    let mut member = Member::new(choices);
-    while let Some(operation) = member.choices.operation(12) {
-        member.act(operation);
-        member.settle();
-    }
-    member.end();
-}
-
-struct Member<'c, 'a> {
-    choices: &'c mut Choices<'a>,
+pub(super) struct Member {
     positions: Positions,
     now: Instant,
     /// What waits, and since which assignment.
@@ -40,8 +31,10 @@ struct Member<'c, 'a> {
     at_once: u32,
 }
 
-impl<'c, 'a> Member<'c, 'a> {
-    fn new(choices: &'c mut Choices<'a>) -> Self {
+impl Operated for Member {
+    const OPERATIONS: u32 = 12;
+
+    fn new(choices: &mut Choices<'_>) -> Self {
         let backoff = ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(1) };
         Self {
             positions: Positions::new("g", IsolationLevel::default(), backoff),
@@ -52,17 +45,16 @@ impl<'c, 'a> Member<'c, 'a> {
             led: choices.below(4),
             next_epoch: 0,
             at_once: 0,
-            choices,
         }
     }
 
-    fn act(&mut self, operation: u32) {
-        let partition = TopicPartition::new(self.choices.pick(&["t", "u"]), self.choices.below(2) as i32);
+    fn act(&mut self, choices: &mut Choices<'_>, operation: u32) {
+        let partition = TopicPartition::new(choices.pick(&["t", "u"]), choices.below(2) as i32);
         match operation {
             0..=2 => {
                 self.next_epoch += 1;
                 self.waiting.insert(partition.clone(), self.next_epoch);
-                let policy = self.choices.pick(&[OffsetReset::Earliest, OffsetReset::Latest]);
+                let policy = choices.pick(&[OffsetReset::Earliest, OffsetReset::Latest]);
                 match operation {
                     0 | 1 => self.positions.assign(partition, self.next_epoch, policy),
                     _ => self.positions.reset(partition, self.next_epoch, policy),
@@ -72,17 +64,17 @@ impl<'c, 'a> Member<'c, 'a> {
                 self.waiting.remove(&partition);
                 self.positions.forget([&partition]);
             }
-            4 => self.led = self.choices.below(4),
+            4 => self.led = choices.below(4),
             5 | 6 => {
-                let Some(id) = self.choices.index(self.committed.len()).map(|at| self.committed.remove(at)) else {
+                let Some(id) = choices.index(self.committed.len()).map(|at| self.committed.remove(at)) else {
                     return;
                 };
-                let answer = self.offsets();
+                let answer = offsets(choices);
                 self.positions.handle_committed(self.now, id, &answer);
             }
             7 | 8 => {
-                let Some(id) = self.choices.index(self.resets.len()).map(|at| self.resets.remove(at)) else { return };
-                let answer = self.ends();
+                let Some(id) = choices.index(self.resets.len()).map(|at| self.resets.remove(at)) else { return };
+                let answer = ends(choices);
                 self.positions.handle_reset(self.now, id, &answer);
             }
             9 => {
@@ -90,68 +82,13 @@ impl<'c, 'a> Member<'c, 'a> {
                 id.into_iter().for_each(|id| self.positions.handle_failure(self.now, id));
             }
             _ => {
-                let time = self.choices.pick(&[1, 100, 1_000, 6_000]);
+                let time = choices.pick(&[1, 100, 1_000, 6_000]);
                 self.pass(Duration::from_millis(time));
             }
         }
     }
 
-    fn pass(&mut self, time: Duration) {
-        self.now += time;
-        self.at_once = 0;
-    }
-
-    fn offsets(&mut self) -> OffsetFetchResponse {
-        let groups = (0..self.choices.below(3)).map(|_| {
-            let topics = (0..self.choices.below(3)).map(|_| {
-                let partitions = (0..self.choices.below(4)).map(|_| {
-                    let number = self.number();
-                    let note = self.choices.pick(&[None, Some(""), Some("note")]);
-                    OffsetFetchResponsePartitions::default()
-                        .with_partition_index(number)
-                        .with_committed_offset(self.choices.number())
-                        .with_committed_leader_epoch(self.choices.number() as i32)
-                        .with_metadata(note.map(StrBytes::from_static_str))
-                        .with_error_code(self.choices.code().0)
-                });
-                let partitions = partitions.collect();
-                OffsetFetchResponseTopics::default().with_name(self.topic().into()).with_partitions(partitions)
-            });
-            let topics = topics.collect();
-            let group = StrBytes::from_static_str(self.choices.pick(&["g", "g", "h"]));
-            let code = if self.choices.once_in(4) { self.choices.code().0 } else { 0 };
-            OffsetFetchResponseGroup::default().with_group_id(GroupId(group)).with_error_code(code).with_topics(topics)
-        });
-        let groups = groups.collect();
-        OffsetFetchResponse::default().with_groups(groups)
-    }
-
-    fn ends(&mut self) -> ListOffsetsResponse {
-        let topics = (0..self.choices.below(3)).map(|_| {
-            let partitions = (0..self.choices.below(4)).map(|_| {
-                let number = self.number();
-                ListOffsetsPartitionResponse::default()
-                    .with_partition_index(number)
-                    .with_offset(self.choices.number())
-                    .with_leader_epoch(self.choices.number() as i32)
-                    .with_error_code(self.choices.code().0)
-            });
-            let partitions = partitions.collect();
-            ListOffsetsTopicResponse::default().with_name(self.topic().into()).with_partitions(partitions)
-        });
-        let topics = topics.collect();
-        ListOffsetsResponse::default().with_topics(topics)
-    }
-
-    fn topic(&mut self) -> StrBytes {
-        StrBytes::from_static_str(self.choices.pick(&["t", "u", "v"]))
-    }
-
-    fn number(&mut self) -> i32 {
-        if self.choices.once_in(6) { self.choices.number() as i32 } else { self.choices.below(2) as i32 }
-    }
-
-    fn settle(&mut self) {
+    fn settle(&mut self, _: &mut Choices<'_>) {
         self.positions.handle_timeout(self.now);
         if let Some((id, request)) = self.positions.poll_committed(self.now, None) {
             assert!(request.groups[0].topics.as_ref().is_some_and(|topics| !topics.is_empty()), "it asks for nothing");
@@ -184,19 +121,14 @@ impl<'c, 'a> Member<'c, 'a> {
         assert!(self.waiting.is_empty() || asks || next.is_some(), "nothing will ever happen: {:?}", self.positions);
     }
 
-    fn asked(&mut self) {
-        self.at_once += 1;
-        assert!(self.at_once < STORM, "asks and asks, and no time passes");
-    }
-
     /// What is asked is lost, then brokers answer as they should: everything begins somewhere.
-    fn end(mut self) {
+    fn end(mut self, choices: &mut Choices<'_>) {
         self.led = 3;
         for id in self.committed.drain(..).chain(self.resets.drain(..)) {
             self.positions.handle_failure(self.now, id);
         }
         for _ in 0..50 {
-            self.settle();
+            self.settle(choices);
             if self.waiting.is_empty() {
                 return;
             }
@@ -211,6 +143,68 @@ impl<'c, 'a> Member<'c, 'a> {
         }
         panic!("it begins nowhere: {:?}", self.positions);
     }
+}
+
+impl Member {
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.at_once = 0;
+    }
+
+    fn asked(&mut self) {
+        self.at_once += 1;
+        assert!(self.at_once < STORM, "asks and asks, and no time passes");
+    }
+}
+
+fn topic(choices: &mut Choices<'_>) -> StrBytes {
+    StrBytes::from_static_str(choices.pick(&["t", "u", "v"]))
+}
+
+fn number(choices: &mut Choices<'_>) -> i32 {
+    if choices.once_in(6) { choices.number() as i32 } else { choices.below(2) as i32 }
+}
+
+fn offsets(choices: &mut Choices<'_>) -> OffsetFetchResponse {
+    let groups = (0..choices.below(3)).map(|_| {
+        let topics = (0..choices.below(3)).map(|_| {
+            let partitions = (0..choices.below(4)).map(|_| {
+                let number = number(choices);
+                let note = choices.pick(&[None, Some(""), Some("note")]);
+                OffsetFetchResponsePartitions::default()
+                    .with_partition_index(number)
+                    .with_committed_offset(choices.number())
+                    .with_committed_leader_epoch(choices.number() as i32)
+                    .with_metadata(note.map(StrBytes::from_static_str))
+                    .with_error_code(choices.code().0)
+            });
+            let partitions = partitions.collect();
+            OffsetFetchResponseTopics::default().with_name(topic(choices).into()).with_partitions(partitions)
+        });
+        let topics = topics.collect();
+        let group = StrBytes::from_static_str(choices.pick(&["g", "g", "h"]));
+        let code = if choices.once_in(4) { choices.code().0 } else { 0 };
+        OffsetFetchResponseGroup::default().with_group_id(GroupId(group)).with_error_code(code).with_topics(topics)
+    });
+    let groups = groups.collect();
+    OffsetFetchResponse::default().with_groups(groups)
+}
+
+fn ends(choices: &mut Choices<'_>) -> ListOffsetsResponse {
+    let topics = (0..choices.below(3)).map(|_| {
+        let partitions = (0..choices.below(4)).map(|_| {
+            let number = number(choices);
+            ListOffsetsPartitionResponse::default()
+                .with_partition_index(number)
+                .with_offset(choices.number())
+                .with_leader_epoch(choices.number() as i32)
+                .with_error_code(choices.code().0)
+        });
+        let partitions = partitions.collect();
+        ListOffsetsTopicResponse::default().with_name(topic(choices).into()).with_partitions(partitions)
+    });
+    let topics = topics.collect();
+    ListOffsetsResponse::default().with_topics(topics)
 }
 
 fn none_committed() -> OffsetFetchResponse {

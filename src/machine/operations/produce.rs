@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::Operated;
 use crate::error::WriteOutcome;
 use crate::machine::produce::{
     Event, FlushId, Leader, PartitionAnswer, PartitionBuffer, PartitionIndex, Produce, ProduceSettings, ProducerId,
@@ -14,20 +15,10 @@ use crate::protocol::error_code::ErrorCode;
 use crate::protocol::shape::sample::Source;
 use crate::record::{NodeId, RecordRef, Timestamp, TopicPartition};
 
-pub(super) fn run(choices: &mut Choices<'_>) {
-    let mut producer = Producer::new(choices);
-    while let Some(operation) = producer.choices.operation(16) {
-        producer.act(operation);
-        producer.settle();
-    }
-    producer.end();
-}
-
 /// The numbers of a batch's records, by their place in it.
 type Ticket = Arc<Mutex<Vec<u64>>>;
 
-struct Producer<'c, 'a> {
-    choices: &'c mut Choices<'a>,
+pub(super) struct Producer {
     produce: Produce<Ticket>,
     settings: ProduceSettings,
     buffers: Vec<Arc<Mutex<PartitionBuffer<Ticket>>>>,
@@ -47,8 +38,10 @@ struct Producer<'c, 'a> {
     closed: bool,
 }
 
-impl<'c, 'a> Producer<'c, 'a> {
-    fn new(choices: &'c mut Choices<'a>) -> Self {
+impl Operated for Producer {
+    const OPERATIONS: u32 = 16;
+
+    fn new(choices: &mut Choices<'_>) -> Self {
         let settings = ProduceSettings {
             batch_bytes: 400,
             max_request_bytes: 900,
@@ -68,7 +61,6 @@ impl<'c, 'a> Producer<'c, 'a> {
             })
             .collect();
         Self {
-            choices,
             produce,
             settings,
             buffers,
@@ -87,15 +79,15 @@ impl<'c, 'a> Producer<'c, 'a> {
         }
     }
 
-    fn act(&mut self, operation: u32) {
+    fn act(&mut self, choices: &mut Choices<'_>, operation: u32) {
         match operation {
-            0..=3 => self.send(),
-            4..=7 => self.answer(),
-            8 => self.lose(),
-            9 => self.give_id(),
-            10 => self.lead(),
+            0..=3 => self.send(choices),
+            4..=7 => self.answer(choices),
+            8 => self.lose(choices),
+            9 => self.give_id(choices),
+            10 => self.lead(choices),
             11 => {
-                let time = self.choices.pick(&[1, 5, 100, 2_000, 31_000]);
+                let time = choices.pick(&[1, 5, 100, 2_000, 31_000]);
                 self.now += Duration::from_millis(time);
             }
             12 => {
@@ -103,154 +95,13 @@ impl<'c, 'a> Producer<'c, 'a> {
                     self.now = at;
                 }
             }
-            13 => self.order(),
-            _ if self.settings.transactional => self.transact(),
-            _ => self.lead(),
+            13 => self.order(choices),
+            _ if self.settings.transactional => self.transact(choices),
+            _ => self.lead(choices),
         }
     }
 
-    fn partition(&mut self) -> PartitionIndex {
-        PartitionIndex(self.choices.below(PARTITIONS) as usize)
-    }
-
-    fn send(&mut self) {
-        if self.settings.transactional && (self.transaction.is_none() || self.ending) {
-            return;
-        }
-        let partition = self.partition();
-        let value = vec![0; self.choices.pick(&[0, 40, 150, 500])];
-        let record = RecordRef::new(&value);
-        let bytes = record.encoded_bytes_at_most();
-        let mut buffer = lock(&self.buffers[partition.0]);
-        let Ok(appended) = buffer.append(&record, Timestamp(0), bytes, || self.now) else {
-            assert!(self.closed, "refused while it is open");
-            return;
-        };
-        self.next += 1;
-        lock_ticket(appended.ticket).push(self.next);
-        let signal = appended.signal;
-        drop(buffer);
-        self.reserved += bytes;
-        self.unsettled.insert(self.next);
-        if signal.is_some() {
-            self.produce.handle_signal(self.now, partition);
-        }
-    }
-
-    fn answer(&mut self) {
-        let Some(at) = self.choices.index(self.sent.len()) else { return };
-        let (id, _, batches) = self.sent.remove(at);
-        let mut answers = Vec::new();
-        for index in batches {
-            for _ in 0..self.choices.pick(&[1, 1, 1, 1, 0, 2]) {
-                answers.push((index, self.partition_answer()));
-            }
-        }
-        if self.choices.once_in(4) {
-            let alien = self.choices.pick(&[PartitionIndex(0), PartitionIndex(usize::MAX)]);
-            answers.insert(0, (alien, self.partition_answer()));
-        }
-        let throttle = Duration::from_millis(self.choices.pick(&[0, 0, 0, 500, i32::MAX as u64]));
-        self.produce.handle_answer(self.now, id, throttle.min(Duration::from_secs(60)), answers);
-    }
-
-    fn partition_answer(&mut self) -> PartitionAnswer {
-        let record_errors = (0..self.choices.below(3)).map(|_| {
-            let batch_index = self.choices.number() as i32;
-            RecordError { batch_index, message: None }
-        });
-        PartitionAnswer {
-            record_errors: record_errors.collect(),
-            code: self.choices.code(),
-            base_offset: self.choices.number(),
-            log_append_time: self.choices.number(),
-            log_start_offset: self.choices.number(),
-            message: None,
-        }
-    }
-
-    fn lose(&mut self) {
-        let Some(at) = self.choices.index(self.sent.len()) else { return };
-        let (id, _, _) = self.sent.remove(at);
-        let outcome = self.choices.pick(&[WriteOutcome::PossiblyWritten, WriteOutcome::NotWritten]);
-        self.produce.handle_unanswered(self.now, id, outcome, None);
-    }
-
-    fn give_id(&mut self) {
-        if !std::mem::take(&mut self.id_asked) {
-            return;
-        }
-        let code = self.choices.code();
-        if self.choices.once_in(4) {
-            self.produce.handle_producer_id_unanswered(self.now);
-        } else if code.is_ok() {
-            let id = self.choices.number();
-            let epoch = self.choices.pick(&[0, 1, i16::MAX]);
-            self.produce.handle_producer_id(self.now, Ok(ProducerId { id, epoch }));
-        } else {
-            self.produce.handle_producer_id(self.now, Err(code));
-        }
-    }
-
-    fn lead(&mut self) {
-        let partition = match self.choices.once_in(4) {
-            true => self.partition(),
-            false => self.wanted.first().copied().unwrap_or(PartitionIndex(0)),
-        };
-        self.wanted.remove(&partition);
-        let node = self.choices.pick(&[Some(1), Some(1), Some(2), None]);
-        let topic_id = self.choices.pick(&[None, Some([1; 16]), Some([2; 16])]);
-        let leader = node.map(|node| Leader { node: NodeId(node) });
-        self.produce.handle_leader(self.now, partition, leader, topic_id);
-    }
-
-    fn order(&mut self) {
-        match self.choices.below(8) {
-            0..=2 => {
-                self.next_flush += 1;
-                self.flushes.insert(self.next_flush);
-                self.produce.handle_flush(FlushId(self.next_flush));
-            }
-            3 => {
-                let partition = self.partition();
-                self.produce.handle_topic_refused(self.now, partition, ErrorCode::TOPIC_AUTHORIZATION_FAILED);
-            }
-            4 | 5 => {
-                let waiting = self.choices.once_in(2);
-                self.produce.handle_pressure(waiting);
-            }
-            6 if self.choices.once_in(8) => {
-                self.produce.refuse_more();
-                self.closed = true;
-            }
-            7 if self.choices.once_in(8) => {
-                self.produce.close(self.now);
-                self.closed = true;
-            }
-            _ => {}
-        }
-    }
-
-    fn transact(&mut self) {
-        match self.transaction {
-            None => {
-                let serial = self.next + self.next_flush + 1;
-                self.next_flush += 1;
-                self.transaction = Some(serial);
-                let implicit = self.choices.once_in(2);
-                self.produce.begin_transaction(serial, ProducerId { id: 7, epoch: 0 }, implicit);
-            }
-            Some(_) if self.choices.once_in(4) && !self.ending => {
-                self.ending = true;
-                let abort = self.choices.once_in(2);
-                self.produce.end_transaction(self.now, abort);
-            }
-            Some(_) if self.choices.once_in(8) => self.produce.doom(self.now),
-            Some(_) => {}
-        }
-    }
-
-    fn settle(&mut self) {
+    fn settle(&mut self, _: &mut Choices<'_>) {
         self.produce.handle_timeout(self.now);
         loop {
             let mut moved = false;
@@ -279,6 +130,164 @@ impl<'c, 'a> Producer<'c, 'a> {
         assert!(next.is_none_or(|at| at > self.now), "a wake-up that is past would spin: {:?}", self.produce);
         let waits = !self.sent.is_empty() || self.id_asked || self.unsettled.is_empty();
         assert!(next.is_some() || waits, "nothing will ever happen: {:?}", self.produce);
+    }
+
+    /// Brokers answer as they should: everything gets its verdict.
+    fn end(mut self, choices: &mut Choices<'_>) {
+        if self.transaction.is_some() && !self.ending {
+            self.ending = true;
+            self.produce.end_transaction(self.now, false);
+        }
+        for _ in 0..2_000 {
+            self.settle(choices);
+            if self.unsettled.is_empty() && self.sent.is_empty() {
+                assert_eq!(self.reserved, 0, "buffer memory is not given back");
+                assert!(self.flushes.is_empty(), "all is settled, and a flush waits");
+                return;
+            }
+            for index in std::mem::take(&mut self.wanted) {
+                self.produce.handle_leader(self.now, index, Some(Leader { node: NodeId(1) }), Some([1; 16]));
+            }
+            if std::mem::take(&mut self.id_asked) {
+                self.produce.handle_producer_id(self.now, Ok(ProducerId { id: 99, epoch: 0 }));
+            }
+            match self.sent.pop() {
+                Some((id, _, batches)) => {
+                    let answers: BTreeMap<_, _> = batches.into_iter().map(|index| (index, written())).collect();
+                    self.produce.handle_answer(self.now, id, Duration::ZERO, answers);
+                }
+                None => {
+                    if let Some(at) = self.produce.poll_timeout(self.now) {
+                        self.now = at;
+                    }
+                }
+            }
+        }
+        panic!("{} records without a verdict: {:?}", self.unsettled.len(), self.produce);
+    }
+}
+
+impl Producer {
+    fn send(&mut self, choices: &mut Choices<'_>) {
+        if self.settings.transactional && (self.transaction.is_none() || self.ending) {
+            return;
+        }
+        let partition = partition(choices);
+        let value = vec![0; choices.pick(&[0, 40, 150, 500])];
+        let record = RecordRef::new(&value);
+        let bytes = record.encoded_bytes_at_most();
+        let mut buffer = lock(&self.buffers[partition.0]);
+        let Ok(appended) = buffer.append(&record, Timestamp(0), bytes, || self.now) else {
+            assert!(self.closed, "refused while it is open");
+            return;
+        };
+        self.next += 1;
+        lock_ticket(appended.ticket).push(self.next);
+        let signal = appended.signal;
+        drop(buffer);
+        self.reserved += bytes;
+        self.unsettled.insert(self.next);
+        if signal.is_some() {
+            self.produce.handle_signal(self.now, partition);
+        }
+    }
+
+    fn answer(&mut self, choices: &mut Choices<'_>) {
+        let Some(at) = choices.index(self.sent.len()) else { return };
+        let (id, _, batches) = self.sent.remove(at);
+        let mut answers = Vec::new();
+        for index in batches {
+            for _ in 0..choices.pick(&[1, 1, 1, 1, 0, 2]) {
+                answers.push((index, partition_answer(choices)));
+            }
+        }
+        if choices.once_in(4) {
+            let alien = choices.pick(&[PartitionIndex(0), PartitionIndex(usize::MAX)]);
+            answers.insert(0, (alien, partition_answer(choices)));
+        }
+        let throttle = Duration::from_millis(choices.pick(&[0, 0, 0, 500, i32::MAX as u64]));
+        self.produce.handle_answer(self.now, id, throttle.min(Duration::from_secs(60)), answers);
+    }
+
+    fn lose(&mut self, choices: &mut Choices<'_>) {
+        let Some(at) = choices.index(self.sent.len()) else { return };
+        let (id, _, _) = self.sent.remove(at);
+        let outcome = choices.pick(&[WriteOutcome::PossiblyWritten, WriteOutcome::NotWritten]);
+        self.produce.handle_unanswered(self.now, id, outcome, None);
+    }
+
+    fn give_id(&mut self, choices: &mut Choices<'_>) {
+        if !std::mem::take(&mut self.id_asked) {
+            return;
+        }
+        let code = choices.code();
+        if choices.once_in(4) {
+            self.produce.handle_producer_id_unanswered(self.now);
+        } else if code.is_ok() {
+            let id = choices.number();
+            let epoch = choices.pick(&[0, 1, i16::MAX]);
+            self.produce.handle_producer_id(self.now, Ok(ProducerId { id, epoch }));
+        } else {
+            self.produce.handle_producer_id(self.now, Err(code));
+        }
+    }
+
+    fn lead(&mut self, choices: &mut Choices<'_>) {
+        let partition = match choices.once_in(4) {
+            true => partition(choices),
+            false => self.wanted.first().copied().unwrap_or(PartitionIndex(0)),
+        };
+        self.wanted.remove(&partition);
+        let node = choices.pick(&[Some(1), Some(1), Some(2), None]);
+        let topic_id = choices.pick(&[None, Some([1; 16]), Some([2; 16])]);
+        let leader = node.map(|node| Leader { node: NodeId(node) });
+        self.produce.handle_leader(self.now, partition, leader, topic_id);
+    }
+
+    fn order(&mut self, choices: &mut Choices<'_>) {
+        match choices.below(8) {
+            0..=2 => {
+                self.next_flush += 1;
+                self.flushes.insert(self.next_flush);
+                self.produce.handle_flush(FlushId(self.next_flush));
+            }
+            3 => {
+                let partition = partition(choices);
+                self.produce.handle_topic_refused(self.now, partition, ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+            }
+            4 | 5 => {
+                let waiting = choices.once_in(2);
+                self.produce.handle_pressure(waiting);
+            }
+            6 if choices.once_in(8) => {
+                self.produce.refuse_more();
+                self.closed = true;
+            }
+            7 if choices.once_in(8) => {
+                self.produce.close(self.now);
+                self.closed = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn transact(&mut self, choices: &mut Choices<'_>) {
+        match self.transaction {
+            None => {
+                let serial = self.next + self.next_flush + 1;
+                self.next_flush += 1;
+                self.transaction = Some(serial);
+                let implicit = choices.once_in(2);
+                self.produce.begin_transaction(serial, ProducerId { id: 7, epoch: 0 }, implicit);
+            }
+            Some(_) if choices.once_in(4) && !self.ending => {
+                self.ending = true;
+                let abort = choices.once_in(2);
+                self.produce.end_transaction(self.now, abort);
+            }
+            Some(_) if choices.once_in(8) => self.produce.doom(self.now),
+            Some(_) => {}
+        }
     }
 
     fn transmit(&mut self, transmit: Transmit) {
@@ -312,39 +321,24 @@ impl<'c, 'a> Producer<'c, 'a> {
             Event::Flushed(id) => assert!(self.flushes.remove(&id.0), "flushed twice"),
         }
     }
+}
 
-    /// Brokers answer as they should: everything gets its verdict.
-    fn end(mut self) {
-        if self.transaction.is_some() && !self.ending {
-            self.ending = true;
-            self.produce.end_transaction(self.now, false);
-        }
-        for _ in 0..2_000 {
-            self.settle();
-            if self.unsettled.is_empty() && self.sent.is_empty() {
-                assert_eq!(self.reserved, 0, "buffer memory is not given back");
-                assert!(self.flushes.is_empty(), "all is settled, and a flush waits");
-                return;
-            }
-            for index in std::mem::take(&mut self.wanted) {
-                self.produce.handle_leader(self.now, index, Some(Leader { node: NodeId(1) }), Some([1; 16]));
-            }
-            if std::mem::take(&mut self.id_asked) {
-                self.produce.handle_producer_id(self.now, Ok(ProducerId { id: 99, epoch: 0 }));
-            }
-            match self.sent.pop() {
-                Some((id, _, batches)) => {
-                    let answers: BTreeMap<_, _> = batches.into_iter().map(|index| (index, written())).collect();
-                    self.produce.handle_answer(self.now, id, Duration::ZERO, answers);
-                }
-                None => {
-                    if let Some(at) = self.produce.poll_timeout(self.now) {
-                        self.now = at;
-                    }
-                }
-            }
-        }
-        panic!("{} records without a verdict: {:?}", self.unsettled.len(), self.produce);
+fn partition(choices: &mut Choices<'_>) -> PartitionIndex {
+    PartitionIndex(choices.below(PARTITIONS) as usize)
+}
+
+fn partition_answer(choices: &mut Choices<'_>) -> PartitionAnswer {
+    let record_errors = (0..choices.below(3)).map(|_| {
+        let batch_index = choices.number() as i32;
+        RecordError { batch_index, message: None }
+    });
+    PartitionAnswer {
+        record_errors: record_errors.collect(),
+        code: choices.code(),
+        base_offset: choices.number(),
+        log_append_time: choices.number(),
+        log_start_offset: choices.number(),
+        message: None,
     }
 }
 
