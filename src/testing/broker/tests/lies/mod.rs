@@ -8,11 +8,13 @@
 //! A lie that ends costs time and nothing else: all that was acknowledged is in the log, and all that is in the log is read, once and in
 //! order. One that does not end is a typed error, or is passed over; the client neither panics nor waits without an end nor asks without
 //! a pause. `fields` has the lies in what answers say to producers, readers and members of groups, `share`, `transactions`, `telemetry`
-//! and `admin` those to the others, each with what is done meanwhile; `frames` those in what all answers have.
+//! and `admin` those to the others, each with what is done meanwhile; `heartbeats` those of coordinators that assign, `frames` those in
+//! what all answers have.
 
 mod admin;
 mod fields;
 mod frames;
+mod heartbeats;
 mod liar;
 mod share;
 mod telemetry;

@@ -3,19 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use kafka_protocol::messages::ShareGroupHeartbeatRequest;
 use kafka_protocol::messages::share_fetch_response::{AcquiredRecords, PartitionData};
-use kafka_protocol::messages::share_group_heartbeat_response::{Assignment, TopicPartitions};
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
-use super::fields::{NO_CODE, text};
+use super::fields::NO_CODE;
 use super::{Liar, Lie, frames, tell_while};
 use crate::client::{AcknowledgeType, ShareEvent};
 use crate::protocol::share::{ShareAcknowledge, ShareFetch};
 
 /// Reads what stands in the log and accepts all of it. What a lie takes away comes again when its lock ends.
-async fn read(liar: &Liar) -> Result<(), String> {
+pub(super) async fn read(liar: &Liar) -> Result<(), String> {
     let written = liar.write(RECORDS).await;
     let client = liar.client();
     let consumer = client.share_consumer("s").topic("t").fetch_max_wait(Duration::from_millis(100));
@@ -52,36 +50,6 @@ async fn read(liar: &Liar) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{seen:?} of {written:?} was delivered: {faults:?}")),
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_share_group_that_cannot_be_is_joined_again() {
-    type Of = ShareGroupHeartbeatRequest;
-    let assigned = |name: &str, topics: &[(u128, &[i32])]| {
-        let topics = topics.iter().map(|(id, partitions)| {
-            TopicPartitions::default().with_topic_id(Uuid::from_u128(*id)).with_partitions(partitions.to_vec())
-        });
-        let assignment = Assignment::default().with_topic_partitions(topics.collect());
-        // The coordinator does not say the right one once more.
-        Lie::field::<Of>(name, move |answer| answer.assignment = Some(assignment.clone())).fatal()
-    };
-    let lies = vec![
-        Lie::field::<Of>("another member's id", |answer| answer.member_id = Some(text("other"))),
-        Lie::field::<Of>("a negative epoch", |answer| answer.member_epoch = -9),
-        Lie::field::<Of>("epoch zero", |answer| answer.member_epoch = 0),
-        Lie::field::<Of>("the last epoch", |answer| answer.member_epoch = i32::MAX),
-        Lie::field::<Of>("a negative interval", |answer| answer.heartbeat_interval_ms = -9),
-        Lie::field::<Of>("no interval", |answer| answer.heartbeat_interval_ms = 0),
-        Lie::field::<Of>("an interval of 24 days", |answer| answer.heartbeat_interval_ms = i32::MAX),
-        Lie::field::<Of>("a code that nobody knows", |answer| answer.error_code = NO_CODE),
-        Lie::field::<Of>("a fenced epoch", |answer| answer.error_code = 110),
-        Lie::field::<Of>("it does not know the member", |answer| answer.error_code = 25),
-        Lie::field::<Of>("not the coordinator", |answer| answer.error_code = 16),
-        assigned("topics that nobody knows", &[(9, &[0]), (0, &[0])]),
-        assigned("partitions that cannot be", &[(9, &[-1, i32::MIN, i32::MAX])]),
-        assigned("no partitions", &[]),
-    ];
-    tell_while(read, lies).await;
 }
 
 #[tokio::test(start_paused = true)]

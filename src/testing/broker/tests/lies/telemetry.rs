@@ -37,9 +37,9 @@ async fn subscriptions_that_cannot_be_are_asked_for_again() {
         Lie::field::<Of>("another subscription", |answer| answer.subscription_id = -9),
         Lie::field::<Of>("no interval", |answer| answer.push_interval_ms = 0),
         Lie::field::<Of>("a negative interval", |answer| answer.push_interval_ms = -9),
-        Lie::field::<Of>("an interval of 24 days", |answer| answer.push_interval_ms = i32::MAX).fatal(),
         Lie::field::<Of>("codecs that nobody knows", |answer| answer.accepted_compression_types = vec![-1, 9, 127]),
         // A subscription is believed for as long as pushes are not refused for it.
+        Lie::field::<Of>("an interval of 24 days", |answer| answer.push_interval_ms = i32::MAX).fatal(),
         Lie::field::<Of>("no room", |answer| answer.telemetry_max_bytes = 0).fatal(),
         Lie::field::<Of>("less than no room", |answer| answer.telemetry_max_bytes = -9).fatal(),
         Lie::field::<Of>("nothing is wanted", |answer| answer.requested_metrics.clear()),
