@@ -268,7 +268,9 @@ fn read(read: Poll<(usize, PartitionOutcome)>) -> Option<(usize, PartitionOutcom
 }
 
 fn topic(choices: &mut Choices<'_>, plan: &FetchPlan) -> FetchableTopicResponse {
-    let all: Vec<_> = plan.asked.fetches().collect();
+    // Not by places, which are a hash map's: a seed would not be the same run again.
+    let mut all: Vec<_> = plan.asked.fetches().collect();
+    all.sort_by(|a, b| a.partition.cmp(&b.partition));
     let asked = choices.index(all.len()).map(|at| all[at]);
     let partitions = (0..=choices.below(2)).map(|_| {
         let number = asked.filter(|_| !choices.once_in(6)).map_or(choices.number() as i32, |at| at.partition.partition);
