@@ -12,9 +12,10 @@ use kafka_protocol::messages::{InitProducerIdRequest, InitProducerIdResponse};
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep_until;
 
+use super::shared::{Ending, Inbox, Shared};
+use super::table::Slot;
 use super::ticket::Ticket;
 use super::wire::{Head, Layout, PRODUCE};
-use super::{Ending, Inbox, Shared, Slot};
 use crate::client::{ClientError, Connections, RawResponse, Stale, deadline_in, now};
 use crate::machine::connection::{Answer, RequestError};
 use crate::machine::metadata::ClusterView;

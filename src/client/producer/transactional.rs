@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use super::Producer;
 use super::driver::Driver;
+use super::shared::Shared;
 use super::ticket::Ticket;
-use super::{Producer, Shared};
 use crate::machine::produce::{Produce, ProduceError};
 
 /// The transactions of a producer, as its driver sees them.
