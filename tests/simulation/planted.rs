@@ -170,13 +170,16 @@ fn root() -> &'static Path {
 const UNSEEN: usize = 14;
 
 /// The machines, where they are.
-const WATCHED: [(&str, &str); 7] = [
+const WATCHED: [(&str, &str); 10] = [
     ("src/machine/connection/link.rs", "connection"),
     ("src/machine/fetch/mod.rs", "fetch"),
     ("src/machine/group/consumer.rs", "consumer-group"),
     ("src/machine/group/mod.rs", "group"),
+    ("src/machine/group/rebalance.rs", "group"),
     ("src/machine/produce/mod.rs", "producer"),
     ("src/machine/produce/partition.rs", "produce"),
+    ("src/machine/produce/partition/answer.rs", "produce"),
+    ("src/machine/produce/partition/transaction.rs", "produce"),
     ("src/machine/transaction/mod.rs", "transaction"),
 ];
 

@@ -16,7 +16,7 @@ use kafka_protocol::messages::offset_commit_request::{OffsetCommitRequestPartiti
 use kafka_protocol::messages::{GroupId, OffsetCommitRequest, OffsetCommitResponse};
 use kafka_protocol::protocol::StrBytes;
 
-use super::{CommitGate, Jitter};
+use super::Jitter;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
 use crate::retry::{Backoff, ExponentialFullJitter};
@@ -28,6 +28,16 @@ pub(crate) struct CommitTarget {
     pub(crate) member_id: StrBytes,
     pub(crate) generation: i32,
     pub(crate) instance_id: Option<StrBytes>,
+}
+
+/// Whether positions can be committed now, and in whose name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommitGate {
+    Open(CommitTarget),
+    /// Not now: a rebalance is being completed, or the coordinator is being searched.
+    Held,
+    /// Not any more: this is no member, or owns nothing.
+    Closed,
 }
 
 /// A position to commit.

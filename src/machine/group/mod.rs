@@ -27,33 +27,34 @@ mod commit;
 mod config;
 mod consumer;
 mod event;
+mod jitter;
 mod leader;
+mod rebalance;
 mod request;
+mod transmit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kafka_protocol::messages::{
-    ConsumerGroupHeartbeatRequest, DescribeGroupsRequest, HeartbeatRequest, HeartbeatResponse, JoinGroupRequest,
-    JoinGroupResponse, LeaveGroupRequest, LeaveGroupResponse, SyncGroupRequest, SyncGroupResponse,
-};
+use kafka_protocol::messages::{HeartbeatResponse, LeaveGroupResponse, SyncGroupRequest};
 use kafka_protocol::protocol::StrBytes;
 
-use crate::machine::assignor::{Assignor, LastAssignment, Rebalance};
+use crate::machine::assignor::Assignor;
 use crate::protocol::error_code::ErrorCode;
-use crate::protocol::subscription::Assignment;
 use crate::record::{NodeId, Topic, TopicPartition};
 use crate::retry::{Backoff, ExponentialFullJitter};
 
 pub(crate) use commit::{
-    CommitFailure, CommitReaction, CommitRequest, CommitTarget, CommitTransmit, Commits, Committed,
+    CommitFailure, CommitGate, CommitReaction, CommitRequest, CommitTarget, CommitTransmit, Commits, Committed,
 };
 pub(crate) use config::GroupConfig;
 pub(crate) use consumer::ConsumerGroup;
 pub(crate) use event::{EndReason, GroupEvent, GroupFault, LossCause, RejoinCause};
+pub(crate) use jitter::Jitter;
+pub(crate) use transmit::{Failure, GroupRequest, RequestId, Transmit};
 
-use leader::{Plan, guarded};
+use leader::Plan;
 
 /// A member of a classic group.
 #[derive(Debug)]
@@ -135,54 +136,6 @@ struct Revocation {
 struct Led {
     topics: BTreeSet<Topic>,
     counts: BTreeMap<Topic, i32>,
-}
-
-/// Names a request; an answer to one that is not waited for any more is ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct RequestId(u64);
-
-/// A request to be sent.
-#[derive(Debug)]
-pub(crate) struct Transmit {
-    pub(crate) id: RequestId,
-    pub(crate) request: GroupRequest,
-    /// How long the answer may take.
-    pub(crate) timeout: Duration,
-}
-
-/// What to ask, and whom.
-#[derive(Debug)]
-pub(crate) enum GroupRequest {
-    /// Find the group's coordinator.
-    FindCoordinator,
-    Join(NodeId, JoinGroupRequest),
-    Sync(NodeId, SyncGroupRequest),
-    Heartbeat(NodeId, HeartbeatRequest),
-    Leave(NodeId, LeaveGroupRequest),
-    Describe(NodeId, DescribeGroupsRequest),
-    /// All that a member of the consumer protocol says.
-    ConsumerHeartbeat(NodeId, ConsumerGroupHeartbeatRequest),
-}
-
-/// A request was not answered.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    /// Whether trying again, here or elsewhere, is no use.
-    pub(crate) fatal: bool,
-    /// Whether nothing was heard of the broker since the request was sent. One that closed the connection had it until
-    /// then, and kept the member of a join that it held back.
-    pub(crate) silent: bool,
-    pub(crate) what: String,
-}
-
-/// Whether positions can be committed now, and in whose name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CommitGate {
-    Open(CommitTarget),
-    /// Not now: a rebalance is being completed, or the coordinator is being searched.
-    Held,
-    /// Not any more: this is no member, or owns nothing.
-    Closed,
 }
 
 impl Group {
@@ -357,72 +310,6 @@ impl Group {
         }
     }
 
-    /// The answer to a JoinGroup.
-    pub(crate) fn handle_join(&mut self, now: Instant, id: RequestId, response: JoinGroupResponse) {
-        if !matches!(self.state, State::Joining { held } if held.request == id) {
-            return;
-        }
-        self.heartbeat.heard = now;
-        match ErrorCode(response.error_code) {
-            ErrorCode::NONE => self.joined(now, response),
-            // KIP-394: the broker wants a join only from members that can be found again.
-            ErrorCode::MEMBER_ID_REQUIRED => {
-                self.member_id = response.member_id;
-                self.state = State::Unjoined { not_before: now };
-            }
-            ErrorCode::INCONSISTENT_GROUP_PROTOCOL => self.offer_refused(now),
-            code => self.refused(now, "JoinGroup", code),
-        }
-    }
-
-    /// What is known of the topics that [`GroupEvent::NeedTopics`] asked for; those that do not exist are left out.
-    pub(crate) fn handle_topics(&mut self, counts: BTreeMap<Topic, i32>) {
-        let State::Leading { plan } = &self.state else { return };
-        let missing: Vec<_> = self.topics.iter().filter(|topic| !counts.contains_key(*topic)).cloned().collect();
-        if !missing.is_empty() {
-            self.events.push_back(GroupEvent::Fault(GroupFault::TopicsMissing { topics: missing }));
-        }
-        let assignments = match plan.assign(&counts) {
-            Ok(assignments) => assignments,
-            Err(what) => return self.end(EndReason::Failed { what }),
-        };
-        let sync = self.sync_request(assignments);
-        self.led = Some(Led { topics: plan.topics(), counts });
-        self.state = State::Syncing { held: None, sync: Box::new(sync) };
-    }
-
-    /// Partition counts as metadata has them now. Where they differ from those that the assignment was made from, its
-    /// leader asks for another.
-    pub(crate) fn handle_counts(&mut self, now: Instant, count_of: impl Fn(&str) -> Option<i32>) {
-        let Some(led) = &self.led else { return };
-        if !self.is_stable() {
-            return;
-        }
-        // A topic that vanished from view is not a reason: metadata may be in between two states.
-        let changed = |topic: &Topic| count_of(topic).is_some_and(|count| led.counts.get(topic) != Some(&count));
-        if led.topics.iter().any(changed) {
-            self.join_again(now, RejoinCause::TopicsChanged);
-        }
-    }
-
-    /// The topics whose partition counts this member watches for the group: those of all members where it leads.
-    pub(crate) fn watched_topics(&self) -> BTreeSet<Topic> {
-        let led = self.led.iter().flat_map(|led| &led.topics);
-        self.topics.iter().chain(led).cloned().collect()
-    }
-
-    /// The answer to a SyncGroup.
-    pub(crate) fn handle_sync(&mut self, now: Instant, id: RequestId, response: SyncGroupResponse) {
-        if !matches!(self.state, State::Syncing { held: Some(held), .. } if held.request == id) {
-            return;
-        }
-        self.heartbeat.heard = now;
-        match ErrorCode(response.error_code) {
-            ErrorCode::NONE => self.assigned(now, &response),
-            code => self.refused(now, "SyncGroup", code),
-        }
-    }
-
     /// The answer to a heartbeat.
     pub(crate) fn handle_heartbeat(&mut self, now: Instant, id: RequestId, response: &HeartbeatResponse) {
         if self.heartbeat.in_flight != Some(id) {
@@ -447,14 +334,6 @@ impl Group {
         if matches!(self.state, State::Leaving { request: Some(request) } if request == id) {
             self.end(EndReason::Left);
         }
-    }
-
-    /// The partitions under revocation are let go of.
-    pub(crate) fn released(&mut self, now: Instant) {
-        let Some(revocation) = self.revocation.take() else { return };
-        self.owned.retain(|partition| !revocation.partitions.contains(partition));
-        self.events.push_back(GroupEvent::Released { partitions: revocation.partitions.into_iter().collect() });
-        self.advance(now);
     }
 
     /// What an answer to a commit says of the group.
@@ -613,127 +492,6 @@ impl Group {
         self.heartbeat.heard + self.config.session_timeout
     }
 
-    fn joined(&mut self, now: Instant, response: JoinGroupResponse) {
-        let name = response.protocol_name.as_deref().unwrap_or_default();
-        let Some(protocol) = self.config.offers[self.offer].iter().find(|p| p.name() == name).cloned() else {
-            self.events.push_back(GroupEvent::Fault(GroupFault::UnknownAssignor { name: name.to_owned() }));
-            let not_before = now + self.wait();
-            self.state = State::Unjoined { not_before };
-            return;
-        };
-        if self.offer > 0 && self.protocol.as_ref().is_none_or(|known| known.name() != name) {
-            let wanted = self.config.offers[0].iter().map(|p| p.name().to_owned()).collect();
-            let used = name.to_owned();
-            self.events.push_back(GroupEvent::Fault(GroupFault::OtherAssignor { wanted, used }));
-        }
-        self.refused_offers = 0;
-        self.failures = 0;
-        self.protocol = Some(protocol.clone());
-        self.generation = response.generation_id;
-        self.member_id = response.member_id.clone();
-        self.led = None;
-        self.heartbeat.due = now + self.config.heartbeat_interval;
-        // KIP-814: a static leader that comes back is told to leave the assignment as it is.
-        if response.leader != response.member_id || response.skip_assignment {
-            let sync = self.sync_request(Vec::new());
-            self.state = State::Syncing { held: None, sync: Box::new(sync) };
-            return;
-        }
-        let (plan, faults) = Plan::new(protocol, &response);
-        self.events.extend(faults.into_iter().map(GroupEvent::Fault));
-        self.events.push_back(GroupEvent::NeedTopics { topics: plan.topics().into_iter().collect() });
-        self.state = State::Leading { plan };
-    }
-
-    fn assigned(&mut self, now: Instant, response: &SyncGroupResponse) {
-        self.failures = 0;
-        (self.joins, self.next_join) = (0, None);
-        self.state = State::Stable;
-        self.heartbeat.due = now + self.config.heartbeat_interval;
-        let assigned = request::decode_assignment(&response.assignment).unwrap_or_else(|what| {
-            self.events.push_back(GroupEvent::Fault(GroupFault::MalformedAssignment { what }));
-            Assignment::default()
-        });
-        let Assignment { partitions: assigned, user_data } = assigned;
-        self.last = Some((self.generation, assigned.clone()));
-        if let Some(protocol) = self.protocol.clone() {
-            let last = self.last_assignment().expect("it was just set");
-            if let Err(what) =
-                guarded(&*protocol, "hearing its assignment", || protocol.assigned(last, user_data.as_ref()))
-            {
-                return self.end(EndReason::Failed { what });
-            }
-        }
-        let (assigned, foreign): (BTreeSet<_>, BTreeSet<_>) =
-            assigned.into_iter().partition(|partition| self.topics.contains(&partition.topic));
-        // A subscription that was given up while the group assigned is no fault of the leader's.
-        if !foreign.is_empty() && self.told_topics {
-            let partitions = foreign.into_iter().collect();
-            self.events.push_back(GroupEvent::Fault(GroupFault::ForeignPartitions { partitions }));
-        }
-        let revoked: BTreeSet<_> = self.owned.difference(&assigned).cloned().collect();
-        let added: Vec<_> = assigned.difference(&self.owned).cloned().collect();
-        self.owned.extend(added.iter().cloned());
-        self.events.push_back(GroupEvent::Assigned { generation: self.generation, added });
-        if !revoked.is_empty() {
-            // KIP-429: what is revoked goes to its next owner only by another rebalance.
-            self.rejoin = Some(RejoinCause::Revoked);
-            self.revoke(now, revoked);
-        }
-        if !self.told_topics {
-            self.join_again(now, RejoinCause::Subscribed);
-        }
-    }
-
-    fn last_assignment(&self) -> Option<LastAssignment<'_>> {
-        let (generation, partitions) = self.last.as_ref()?;
-        Some(LastAssignment { generation: *generation, partitions })
-    }
-
-    fn join_again(&mut self, now: Instant, cause: RejoinCause) {
-        match self.state {
-            State::Stable => {
-                self.rejoin.get_or_insert(cause);
-                self.advance(now);
-            }
-            State::Leading { .. } => self.state = State::Unjoined { not_before: now },
-            _ => {}
-        }
-    }
-
-    /// A coordinator that lets a member join and then knows nothing of it would be asked in a loop.
-    fn pace_joins(&mut self, now: Instant) {
-        self.joins = self.joins.saturating_add(1);
-        let many = self.joins.saturating_sub(JOINS_AT_ONCE);
-        if many > 0 {
-            self.next_join = Some(now + self.config.backoff.delay(many, self.jitter.next()).max(MIN_WAIT));
-        }
-    }
-
-    /// From stable on to the next join, once nothing stands in the way.
-    fn advance(&mut self, now: Instant) {
-        if !self.is_stable() || self.revocation.is_some() || self.rejoin.is_none() {
-            return;
-        }
-        if self.must_give_back_first() {
-            return self.revoke(now, self.owned.clone());
-        }
-        self.state = State::Unjoined { not_before: now };
-    }
-
-    /// Eager assignors deal all partitions anew, so a member comes with empty hands.
-    fn must_give_back_first(&self) -> bool {
-        let mut bound = self.protocol.iter().chain(&self.config.offers[self.offer]);
-        !self.owned.is_empty() && bound.any(|assignor| assignor.rebalance() == Rebalance::Eager)
-    }
-
-    fn revoke(&mut self, now: Instant, partitions: BTreeSet<TopicPartition>) {
-        let told = partitions.iter().cloned().collect();
-        let deadline = now + self.config.revocation_timeout;
-        self.revocation = Some(Revocation { partitions, deadline });
-        self.events.push_back(GroupEvent::Revoked { partitions: told });
-    }
-
     /// All that is owned is gone: another member may have it already.
     fn lose(&mut self, cause: LossCause) {
         self.revocation = None;
@@ -742,17 +500,6 @@ impl Group {
         if !partitions.is_empty() {
             self.events.push_back(GroupEvent::Lost { partitions, cause });
         }
-    }
-
-    /// The group refused the assignors that were offered: it runs others.
-    fn offer_refused(&mut self, now: Instant) {
-        self.refused_offers += 1;
-        if self.refused_offers >= self.config.offers.len() {
-            let offered = self.config.offers.iter().flatten().map(|p| p.name().to_owned()).collect();
-            return self.end(EndReason::NoCommonAssignor { offered });
-        }
-        self.offer = (self.offer + 1) % self.config.offers.len();
-        self.state = State::Unjoined { not_before: now };
     }
 
     /// A broker's refusal, the same for every request of the group protocol.
@@ -841,25 +588,6 @@ impl Group {
     fn next_request(&mut self) -> RequestId {
         self.last_request += 1;
         RequestId(self.last_request)
-    }
-}
-
-/// Uniform numbers in `[0, 1)` from a seed (xorshift64*): enough to spread retries.
-#[derive(Debug)]
-pub(crate) struct Jitter(u64);
-
-impl Jitter {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let bits = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11;
-        // 53 bits fit a double exactly.
-        bits as f64 / (1_u64 << 53) as f64
     }
 }
 

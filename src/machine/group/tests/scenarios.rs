@@ -3,12 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use proptest::prelude::*;
 
 use super::super::*;
 use super::coordinator::Phase;
 use super::world::World;
-use crate::machine::assignor::{GroupAssignment, MemberSubscription, PartitionCounts, Range, RoundRobin, Sticky};
+use crate::machine::assignor::{
+    GroupAssignment, LastAssignment, MemberSubscription, PartitionCounts, Range, RoundRobin, Sticky,
+};
+use crate::protocol::subscription::Assignment;
 
 const SECOND: Duration = Duration::from_secs(1);
 
