@@ -25,9 +25,13 @@
 //! A broker refuses all that one request acknowledges of a partition if it refuses part of it. What is refused for the state of a
 //! record is asked again in halves, so that a lost lock costs only its own record.
 
+mod acknowledge;
 mod answer;
+mod config;
+mod event;
 mod member;
 mod plan;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -39,70 +43,24 @@ use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
 use crate::machine::fetch::{Budget, Leader, Lease};
-use crate::protocol::batch::{BatchError, BatchView, ReadOptions};
+use crate::protocol::batch::BatchView;
 use crate::protocol::error_code::ErrorCode;
 use crate::record::{LeaderEpoch, NodeId, Offset, TopicPartition};
-use crate::retry::{Backoff, ExponentialFullJitter};
+use crate::retry::Backoff;
 
 pub use answer::AcquiredRange;
 pub(crate) use answer::{Opened, open};
+pub use config::AcquireMode;
+pub(crate) use config::SessionConfig;
+pub(crate) use event::{Outcome, Refusal, SessionEvent};
 pub(crate) use member::{MemberConfig, MemberEnd, MemberEvent, MemberRequest, MemberTransmit, ShareMember};
 pub use plan::AcknowledgeType;
 pub(crate) use plan::Plan;
 use plan::{Piece, PlannedFetch, Word};
+use session::{Held, Node, Session, next_session, pieces, take};
 
 /// A partition by its topic's id.
 pub(crate) type PartitionId = (Uuid, i32);
-
-/// How a broker counts what it acquires (KIP-1206).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum AcquireMode {
-    /// Whole batches as they were written: the limit of records may be passed by the last.
-    #[default]
-    Batches,
-    /// Never more than the limit of records. Brokers before Kafka 4.2 pass over it.
-    RecordLimit,
-}
-
-impl AcquireMode {
-    fn wire(self) -> i8 {
-        match self {
-            Self::Batches => 0,
-            Self::RecordLimit => 1,
-        }
-    }
-}
-
-/// How to fetch.
-#[derive(Debug, Clone)]
-pub(crate) struct SessionConfig {
-    pub(crate) max_wait: Duration,
-    pub(crate) min_bytes: i32,
-    pub(crate) max_bytes: usize,
-    pub(crate) max_records: i32,
-    pub(crate) mode: AcquireMode,
-    /// The most that may be held of all partitions.
-    pub(crate) budget_bytes: usize,
-    pub(crate) read: ReadOptions,
-    pub(crate) backoff: ExponentialFullJitter,
-}
-
-impl Default for SessionConfig {
-    /// Java's defaults, and 64 MiB in memory.
-    fn default() -> Self {
-        Self {
-            max_wait: Duration::from_millis(500),
-            min_bytes: 1,
-            max_bytes: 50 << 20,
-            max_records: 500,
-            mode: AcquireMode::default(),
-            budget_bytes: 64 << 20,
-            read: ReadOptions::default(),
-            backoff: ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(5) },
-        }
-    }
-}
 
 /// A member's sessions with the brokers that lead its partitions.
 #[derive(Debug)]
@@ -129,51 +87,6 @@ struct Part {
     leader: Option<(NodeId, Option<LeaderEpoch>)>,
     not_before: Option<Instant>,
     failures: u32,
-}
-
-/// One broker.
-#[derive(Debug, Default)]
-struct Node {
-    session: Session,
-    in_flight: Option<u64>,
-    /// By partition and first offset: what was acquired and not acknowledged, nor is about to be.
-    held: BTreeMap<PartitionId, BTreeMap<i64, Held>>,
-    waiting: VecDeque<Piece>,
-    not_before: Option<Instant>,
-    failures: u32,
-}
-
-#[derive(Debug, Default)]
-enum Session {
-    #[default]
-    None,
-    Open {
-        id: u64,
-        /// Of the next request; 0 until the first is answered.
-        epoch: i32,
-        /// What the broker fetches of.
-        partitions: BTreeSet<PartitionId>,
-    },
-    Closed,
-}
-
-impl Session {
-    fn id(&self) -> Option<u64> {
-        match self {
-            Self::Open { id, .. } => Some(*id),
-            Self::None | Self::Closed => None,
-        }
-    }
-}
-
-/// Records next to each other that are locked for this member.
-#[derive(Debug, Clone)]
-struct Held {
-    last: i64,
-    deadline: Instant,
-    /// How long after the deadline it may still be tried: the broker's clock decides.
-    forget: Instant,
-    partition: TopicPartition,
 }
 
 /// Records that were acquired together.
@@ -231,44 +144,6 @@ pub(crate) enum NoAnswer {
     NotSent,
     /// The broker may have acted on it.
     Unknown { what: String },
-}
-
-/// What became of records that were to be acknowledged.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) ticket: u64,
-    pub(crate) partition: TopicPartition,
-    pub(crate) first: Offset,
-    pub(crate) last: Offset,
-    pub(crate) kind: AcknowledgeType,
-    /// For a renewal, until when the lock holds.
-    pub(crate) result: Result<Option<Instant>, Refusal>,
-}
-
-/// Why records were not acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// They are locked for this member no more, and will be delivered again, unless another one's accepted them.
-    Lost,
-    /// The broker refused. They are still held, and can be acknowledged again.
-    Refused(ErrorCode),
-    /// No answer came: it may have happened or not.
-    Unknown { what: String },
-    /// The broker has no renewal. They are still held.
-    CannotRenew,
-}
-
-/// What sessions tell.
-#[derive(Debug)]
-pub(crate) enum SessionEvent {
-    /// Metadata of this partition's topic is old.
-    Stale(TopicPartition),
-    /// A broker refuses to give a partition's records; it is asked again.
-    Refused { partition: TopicPartition, code: ErrorCode },
-    /// A broker refuses the session; it is asked again.
-    SessionRefused { node: NodeId, code: ErrorCode },
-    /// Records that were acquired cannot be read. Their lock ends by itself.
-    Unreadable { partition: TopicPartition, offset: Offset, error: BatchError },
 }
 
 impl Sessions {
@@ -637,68 +512,6 @@ impl Sessions {
         });
     }
 
-    /// What an answer says of what was acknowledged of one partition.
-    fn acknowledged(
-        &mut self,
-        now: Instant,
-        plan: &Plan,
-        lock_timeout: Duration,
-        code: Option<ErrorCode>,
-        pieces: Vec<Piece>,
-    ) {
-        match code {
-            Some(ErrorCode::NONE) => {
-                for piece in pieces {
-                    let renewed = piece.word == Word::Of(AcknowledgeType::Renew);
-                    let deadline = renewed.then(|| plan.sent + lock_timeout);
-                    if let Some(deadline) = deadline {
-                        self.hold_again(plan, &piece, deadline, deadline + lock_timeout);
-                    }
-                    self.conclude(piece, Ok(deadline));
-                }
-            }
-            Some(ErrorCode::INVALID_RECORD_STATE) if plan.epoch != CLOSE => self.ask_in_parts(now, plan.node, pieces),
-            Some(code) if code == ErrorCode::INVALID_RECORD_STATE || MOVED.contains(&code) => {
-                for piece in pieces {
-                    self.conclude(piece, Err(Refusal::Lost));
-                }
-            }
-            Some(code) => {
-                for piece in pieces {
-                    self.conclude_held(plan, piece, Refusal::Refused(code));
-                }
-            }
-            None => {
-                let what = "the answer leaves the partition out";
-                for piece in pieces {
-                    self.conclude(piece, Err(Refusal::Unknown { what: what.to_owned() }));
-                }
-            }
-        }
-    }
-
-    /// Finds out which of them are lost: one alone is.
-    fn ask_in_parts(&mut self, now: Instant, at: NodeId, pieces: Vec<Piece>) {
-        let is_one = pieces.len() == 1;
-        let mut again = Vec::new();
-        for piece in pieces {
-            // What this client says by itself nobody waits for, and there is no end to the halves of a gap that a peer made up: the
-            // lock's end does the same.
-            if piece.ticket.is_none() || now >= piece.deadline || (is_one && piece.first == piece.last) {
-                self.conclude(piece, Err(Refusal::Lost));
-            } else if is_one {
-                let middle = piece.first + (piece.last - piece.first) / 2;
-                again.push(Piece { last: middle, alone: true, ..piece.clone() });
-                again.push(Piece { first: middle + 1, alone: true, ..piece });
-            } else {
-                again.push(Piece { alone: true, ..piece });
-            }
-        }
-        if let Some(node) = self.nodes.get_mut(&at) {
-            again.into_iter().rev().for_each(|piece| node.waiting.push_front(piece));
-        }
-    }
-
     /// The broker refuses the whole request.
     fn session_refused(&mut self, now: Instant, plan: &Plan, code: ErrorCode) {
         let forgotten = [ErrorCode::SHARE_SESSION_NOT_FOUND, ErrorCode::INVALID_SHARE_SESSION_EPOCH].contains(&code);
@@ -727,32 +540,6 @@ impl Sessions {
         }
     }
 
-    /// Puts a range back: it can be acknowledged again.
-    fn hold_again(&mut self, plan: &Plan, piece: &Piece, deadline: Instant, forget: Instant) {
-        let Some(node) = self.nodes.get_mut(&plan.node) else { return };
-        if node.session.id() == Some(plan.session) && plan.epoch != CLOSE {
-            let partition = piece.partition.clone();
-            let range = Held { last: piece.last, deadline, forget, partition };
-            node.held.entry(piece.id).or_default().insert(piece.first, range);
-        }
-    }
-
-    fn conclude_held(&mut self, plan: &Plan, piece: Piece, refusal: Refusal) {
-        if piece.ticket.is_some() {
-            let forget = piece.deadline + piece.deadline.saturating_duration_since(plan.sent);
-            self.hold_again(plan, &piece, piece.deadline, forget);
-        }
-        self.conclude(piece, Err(refusal));
-    }
-
-    fn conclude(&mut self, piece: Piece, result: Result<Option<Instant>, Refusal>) {
-        // What this client acknowledges by itself nobody waits for: the lock's end does the same.
-        if let (Some(ticket), Word::Of(kind)) = (piece.ticket, piece.word) {
-            let (first, last) = (Offset(piece.first), Offset(piece.last));
-            self.outcomes.push_back(Outcome { ticket, partition: piece.partition, first, last, kind, result });
-        }
-    }
-
     /// Nobody will acknowledge these.
     fn forget(&mut self, acquired: &Acquired) {
         let id = (acquired.lock.topic_id, acquired.lock.partition.partition);
@@ -763,60 +550,6 @@ impl Sessions {
             }
         }
     }
-}
-
-/// Takes what can share a request, in the order it came.
-fn pieces(waiting: &mut VecDeque<Piece>) -> Vec<Piece> {
-    let mut taken: Vec<Piece> = Vec::new();
-    // Whether a partition has one that is alone.
-    let mut partitions: BTreeMap<PartitionId, bool> = BTreeMap::new();
-    waiting.retain(|piece| {
-        let fits = match partitions.get(&piece.id) {
-            None => true,
-            Some(alone) => !alone && !piece.alone,
-        };
-        // What comes later of a partition does not pass what stays.
-        let alone = piece.alone || !fits;
-        *partitions.entry(piece.id).or_insert(alone) |= alone;
-        if fits {
-            taken.push(piece.clone());
-        }
-        !fits
-    });
-    taken
-}
-
-/// Takes these offsets out of what is held, if all of them are.
-fn take(held: &mut BTreeMap<i64, Held>, first: i64, last: i64) -> Option<Vec<(i64, Held)>> {
-    let mut at = first;
-    let mut parts = Vec::new();
-    while at <= last {
-        let (begin, range) = held.range(..=at).next_back()?;
-        if range.last < at {
-            return None;
-        }
-        parts.push((*begin, range.clone()));
-        at = range.last.checked_add(1)?;
-    }
-    let mut taken = Vec::with_capacity(parts.len());
-    for (begin, range) in parts {
-        held.remove(&begin);
-        if begin < first {
-            held.insert(begin, Held { last: first - 1, ..range.clone() });
-        }
-        if range.last > last {
-            held.insert(last + 1, range.clone());
-        }
-        taken.push((begin.max(first), Held { last: range.last.min(last), ..range }));
-    }
-    (!taken.is_empty()).then_some(taken)
-}
-
-/// Over all members of the process: a lock of one is not taken for one of another.
-fn next_session() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 const OPEN: i32 = 0;

@@ -4,6 +4,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use super::*;
 use crate::machine::share::AcknowledgeType::{Accept, Reject, Release, Renew};
+use crate::protocol::batch::BatchError;
 
 const SECOND: Duration = Duration::from_secs(1);
 const LOCK: Duration = Duration::from_secs(30);
