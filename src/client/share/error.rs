@@ -196,10 +196,11 @@ pub enum AcknowledgeCause {
     /// The broker refused. The locks hold, and it can be tried again.
     #[error("{0}")]
     Refused(ErrorCode),
-    /// The request was not answered: it may have happened, or the records are delivered again.
+    /// The request was not answered, or refused by a broker that leads the partition no more, and may have written it before it heard
+    /// of that: it may have happened, or the records are delivered again.
     #[error("it may have happened or not: {what}")]
     Unknown {
-        /// How the request ended.
+        /// How the request ended, or what it was refused with.
         what: String,
     },
     /// The broker does not know how to renew a lock, which needs Kafka 4.2. The lock holds until its end.

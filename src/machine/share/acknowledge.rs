@@ -30,9 +30,16 @@ impl Sessions {
                 }
             }
             Some(ErrorCode::INVALID_RECORD_STATE) if plan.epoch != CLOSE => self.ask_in_parts(now, plan.node, pieces),
-            Some(code) if code == ErrorCode::INVALID_RECORD_STATE || MOVED.contains(&code) => {
+            Some(ErrorCode::INVALID_RECORD_STATE) => {
                 for piece in pieces {
                     self.conclude(piece, Err(Refusal::Lost));
+                }
+            }
+            // A leader repeats what it writes to the group's state until that is answered. Where the group's state was given to the
+            // next leader meanwhile, the repeat is refused, though the first may be in it.
+            Some(code) if MOVED.contains(&code) => {
+                for piece in pieces {
+                    self.conclude(piece, Err(Refusal::Unknown { what: code.to_string() }));
                 }
             }
             Some(code) => {

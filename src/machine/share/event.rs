@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
     Lost,
     /// The broker refused. They are still held, and can be acknowledged again.
     Refused(ErrorCode),
-    /// No answer came: it may have happened or not.
+    /// No answer came, or one of a broker that leads the partition no more: it may have happened or not.
     Unknown { what: String },
     /// The broker has no renewal. They are still held.
     CannotRenew,

@@ -372,7 +372,7 @@ fn a_partition_that_is_refused_leaves_the_session_and_comes_back_later() {
 }
 
 #[test]
-fn a_new_leader_gets_a_session_of_its_own_and_locks_of_the_old_one_are_lost_when_it_says_so() {
+fn a_new_leader_gets_a_session_of_its_own_and_the_old_one_still_hears_of_what_it_gave() {
     let mut rig = Rig::new(&[0]);
     let batch = rig.acquire(&[(0, 6)]);
     rig.lead(B, 2);
@@ -384,8 +384,23 @@ fn a_new_leader_gets_a_session_of_its_own_and_locks_of_the_old_one_are_lost_when
     rig.acknowledge(&batch, (0, 6), Accept).unwrap();
     let plan = rig.plan(A);
     assert!(plan.fetch.is_none());
-    rig.answer(&plan, ErrorCode::NONE, vec![part(0, ErrorCode::NONE, ErrorCode::NOT_LEADER_OR_FOLLOWER)]);
-    assert_eq!(rig.outcomes(), [(0, 6, Err(Refusal::Lost))]);
+    rig.answer(&plan, ErrorCode::NONE, vec![part(0, ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::NONE)]);
+    assert_eq!(rig.outcomes(), [(0, 6, Ok(()))]);
+}
+
+/// What a leader that hung, and led no more, had written to the group's state was told as lost, and never delivered again: of a
+/// share group at work on three nodes some records were neither accepted nor came again.
+#[test]
+fn an_acknowledgement_refused_by_one_that_leads_no_more_may_have_happened() {
+    for code in MOVED {
+        let mut rig = Rig::new(&[0]);
+        let batch = rig.acquire(&[(0, 6)]);
+        rig.acknowledge(&batch, (0, 6), Accept).unwrap();
+        let plan = rig.plan(A);
+        rig.answer(&plan, ErrorCode::NONE, vec![part(0, ErrorCode::NONE, code)]);
+        assert_eq!(rig.outcomes(), [(0, 6, Err(Refusal::Unknown { what: code.to_string() }))]);
+        assert_eq!(rig.acknowledge(&batch, (0, 6), Accept), Err(Refusal::Lost), "the lock is gone in any case");
+    }
 }
 
 #[test]
