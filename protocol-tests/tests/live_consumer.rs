@@ -14,6 +14,8 @@ use kafka_harbor::record::{NewTopic, Offset, Record, RecordRef, Topic, TopicPart
 use protocol_tests::{Cluster, kafka, kafka_with, unique};
 use tokio::task::JoinHandle;
 
+#[path = "live_consumer/assignors.rs"]
+mod assignors;
 #[path = "live_consumer/share.rs"]
 mod share;
 

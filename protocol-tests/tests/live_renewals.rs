@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use kafka_harbor::adapter::kafka::KafkaAdapter;
 use kafka_harbor::client::{
-    BearerToken, Client, CommitPosition, ConsumerError, ConsumerEvent, Login, OffsetReset, OidcTokens,
-    ProduceErrorKind, Tls,
+    BearerToken, Client, ClientError, CommitPosition, ConnectionError, ConsumerError, ConsumerEvent, Login, LoginError,
+    OffsetReset, OidcTokens, ProduceErrorKind, RequestError, Tls,
 };
 use kafka_harbor::harbor::{Context, Harbor, Raw};
 use kafka_harbor::observe::{ErrorReported, Observer};
@@ -117,8 +117,14 @@ async fn logins_are_renewed_under_load_without_a_disconnect() {
     let Some((kafka, issuer)) = broker() else { return };
     let only_scram = Client::builder([&kafka.env["SASL_PLAINTEXT"]]).login(Login::plain("alice", "alice-secret"));
     let error = only_scram.build().unwrap().ping(20 * SECOND).await.unwrap_err();
-    assert!(error.is_locked_out());
-    assert!(error.to_string().ends_with("broker does not offer PLAIN here; it offers SCRAM-SHA-512"), "{error}");
+    assert!(error.is_locked_out() && !error.is_retriable());
+    let told = error.to_string();
+    assert!(told.ends_with("broker does not offer PLAIN here; it offers SCRAM-SHA-512"), "{told}");
+    let ClientError::Request { source: RequestError::NotSent { cause, .. }, .. } = error else { panic!("{error:?}") };
+    let ConnectionError::Login(LoginError::MechanismNotOffered { mechanism, offered }) = &*cause else {
+        panic!("{cause:?}")
+    };
+    assert_eq!((*mechanism, &offered[..]), ("PLAIN", &["SCRAM-SHA-512".to_owned()][..]));
 
     let (id, secret) = IdentityProvider::CLIENT;
     let token = issuer.token(IdentityProvider::AUDIENCE);
