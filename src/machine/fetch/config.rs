@@ -23,6 +23,9 @@ pub(crate) struct FetchConfig {
     pub(crate) isolation: IsolationLevel,
     pub(crate) read: ReadOptions,
     pub(crate) backoff: ExponentialFullJitter,
+    /// After refusals that another leader would not give. Metadata is asked meanwhile, and a new leader ends the wait; but an election
+    /// may end with the old one.
+    pub(crate) leader_backoff: ExponentialFullJitter,
     /// Where this reader runs (KIP-392).
     pub(crate) rack: Option<StrBytes>,
     /// How long the leader's word for another replica counts.
@@ -41,6 +44,8 @@ impl Default for FetchConfig {
             isolation: IsolationLevel::default(),
             read: ReadOptions::default(),
             backoff: ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(5) },
+            // `retry.backoff.ms` and `retry.backoff.max.ms`.
+            leader_backoff: ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(1) },
             rack: None,
             replica_max_age: Duration::from_secs(300),
         }

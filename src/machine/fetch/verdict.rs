@@ -89,7 +89,7 @@ impl Fetcher {
             PartitionOutcome::Moved => {
                 // Until the leader is told; should it not be, the broker is asked again, and says so again.
                 cursor.failures += 1;
-                let wait = self.config.backoff.delay(cursor.failures, 1.0);
+                let wait = self.config.leader_backoff.delay(cursor.failures, 1.0);
                 cursor.state = CursorState::Waiting { until: now + wait };
                 true
             }
@@ -145,9 +145,9 @@ impl Fetcher {
             return;
         }
         cursor.failures += 1;
-        let wait = self.config.backoff.delay(cursor.failures, 1.0);
-        cursor.state = CursorState::Waiting { until: now + wait };
         let stale = is_stale(code);
+        let backoff = if stale { self.config.leader_backoff } else { self.config.backoff };
+        cursor.state = CursorState::Waiting { until: now + backoff.delay(cursor.failures, 1.0) };
         let tell = !stale || cursor.failures.is_multiple_of(TELL_STALE_EVERY);
         if stale {
             self.events.push_back(FetchEvent::Stale { partition: partition.clone() });
@@ -171,8 +171,8 @@ const STALE: [ErrorCode; 4] = [
     ErrorCode::OFFSET_NOT_AVAILABLE,
     ErrorCode::UNKNOWN_LEADER_EPOCH,
 ];
-/// A moved leader is daily business; one that is not found for this many tries is told.
-pub(super) const TELL_STALE_EVERY: u32 = 8;
+/// A moved leader is daily business; one that is not found for this many tries, a dozen seconds, is told.
+pub(super) const TELL_STALE_EVERY: u32 = 16;
 /// Between two tries at records that cannot be read.
 const POISON_BACKOFF: ExponentialFullJitter =
     ExponentialFullJitter { first: Duration::from_secs(1), max: Duration::from_secs(30) };

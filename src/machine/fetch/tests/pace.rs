@@ -265,3 +265,28 @@ fn a_position_that_stays_out_of_range_is_asked_for_ever_more_slowly() {
     rig.fetch();
     assert_eq!(rig.take(), (0, 0..10));
 }
+
+/// A reader was refused ten times while a leader was elected, the old one in the end, and asked it again after twenty-six seconds: what
+/// doubled up to five seconds was meant for refusals that stay.
+#[test]
+fn a_leader_that_has_to_be_waited_for_is_asked_each_second() {
+    let mut rig = Rig::new(1, small());
+    rig.append(0, 10, 10);
+    rig.logs.get_mut(&tp(0)).unwrap().refuse = Some(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    let (begun, mut asked) = (rig.now, Vec::new());
+    while rig.now < begun + Duration::from_secs(60) {
+        rig.fetch();
+        asked.push(rig.now - begun);
+        rig.now = rig.wait(NODE).unwrap();
+    }
+    assert!(asked[10] < Duration::from_secs(8), "after ten refusals: {:?}", asked[10]);
+    assert!(asked.len() < 65, "{} times in a minute", asked.len());
+    rig.logs.get_mut(&tp(0)).unwrap().refuse = Some(ErrorCode::TOPIC_AUTHORIZATION_FAILED);
+    let (begun, mut asked) = (rig.now, 0);
+    while rig.now < begun + Duration::from_secs(60) {
+        rig.fetch();
+        asked += 1;
+        rig.now = rig.wait(NODE).unwrap();
+    }
+    assert!(asked < 15, "{asked} times in a minute, and no leader would say otherwise");
+}
