@@ -110,6 +110,41 @@ async fn the_client_runs_in_process_in_virtual_time() {
     everything(broker.client_config().build().unwrap()).await;
 }
 
+/// A broker has room for a thousand sessions, and keeps one that is not ended for two minutes: readers that came and went left later ones
+/// without.
+#[tokio::test(start_paused = true)]
+async fn readers_that_go_end_their_fetch_sessions_and_wait_for_nobody() {
+    let broker = three().await;
+    let client = broker.client_config().build().unwrap();
+    produce(&client, 0, 60).await;
+    let sessions = || broker.act(|cluster, _| cluster.fetch_sessions());
+    let until = async |wanted: usize| {
+        let looks = async {
+            while sessions() != wanted {
+                tokio::time::sleep(SECOND / 100).await;
+            }
+        };
+        tokio::time::timeout(10 * SECOND, looks).await.unwrap_or_else(|_| panic!("{} sessions", sessions()));
+    };
+    let mut dropped = consumer(&client, "dropped").await;
+    read(&mut dropped, &mut BTreeSet::new(), 60).await;
+    until(3).await;
+    drop(dropped);
+    until(0).await;
+
+    let mut closed = consumer(&client, "closed").await;
+    read(&mut closed, &mut BTreeSet::new(), 60).await;
+    until(3).await;
+    // One broker does not answer any more, and its long poll is not over.
+    let begun = tokio::time::Instant::now();
+    broker.order(Rule::new(FETCH, Effect::Silence).node(1).always());
+    closed.close(10 * SECOND).await.unwrap();
+    assert!(begun.elapsed() < SECOND / 10, "held up for {:?}", begun.elapsed());
+    until(1).await;
+    client.close(2 * SECOND).await.unwrap_err();
+    assert!(begun.elapsed() < 4 * SECOND, "held up for {:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn the_client_runs_over_tcp() {
     let builder = DevBroker::builder().nodes(3).topic("orders", 6);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::{
-    ConsumerGroupHeartbeatResponse, DescribeGroupsResponse, HeartbeatResponse, JoinGroupResponse, LeaveGroupResponse,
-    ListOffsetsResponse, OffsetCommitResponse, OffsetFetchResponse, SyncGroupResponse,
+    ConsumerGroupHeartbeatResponse, DescribeGroupsResponse, FetchRequest, HeartbeatResponse, JoinGroupResponse,
+    LeaveGroupResponse, ListOffsetsResponse, OffsetCommitResponse, OffsetFetchResponse, SyncGroupResponse,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -24,7 +24,10 @@ use crate::machine::group::{
     CommitTransmit, ConsumerGroup, EndReason, Failure, Group, GroupEvent, GroupFault, GroupRequest, RequestId, Transmit,
 };
 use crate::machine::metadata::ClusterView;
+use crate::protocol::api::ApiKey;
 use crate::protocol::error_code::ErrorCode;
+use crate::protocol::request::EncodedRequest;
+use crate::protocol::versions::NegotiatedVersions;
 use crate::record::{NodeId, Topic, TopicPartition};
 use crate::retry::Backoff;
 
@@ -129,7 +132,9 @@ impl Membership {
             }
         }
         self.answers.abort_all();
-        self.loops.abort_all();
+        // Awaited, so that none of them begins a session behind the end of its last one.
+        self.loops.shutdown().await;
+        self.end_sessions();
         let group = self.shared.group();
         let error = match self.end.take().unwrap_or(EndReason::Left) {
             EndReason::Failed { what } if what == NOT_LEFT => {
@@ -138,6 +143,19 @@ impl Membership {
             reason => ConsumerError::of_end(group, reason),
         };
         self.shared.end(error);
+    }
+
+    /// Tells brokers that nothing is read any more. Nobody waits for their answers, which come behind those of long polls: a connection is kept
+    /// until what is under way on it is answered, or the client is closed.
+    fn end_sessions(&self) {
+        let settings = &self.shared.settings;
+        let timeout = settings.fetch.max_wait + settings.group.request_timeout;
+        for (node, request) in self.shared.lock().fetcher.end() {
+            let encode = move |versions: &NegotiatedVersions| {
+                Ok(EncodedRequest::new(&request, versions.choose(ApiKey::of::<FetchRequest>())?)?)
+            };
+            drop(self.fetch_lane.to(node).send_late(ApiKey::of::<FetchRequest>(), timeout, encode));
+        }
     }
 
     /// A task of the membership panicked. What waits for it, a join or a broker's partitions, would wait for ever, so

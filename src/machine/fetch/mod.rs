@@ -36,6 +36,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kafka_protocol::messages::FetchRequest;
 use uuid::Uuid;
 
 use crate::protocol::error_code::ErrorCode;
@@ -347,6 +348,14 @@ impl Fetcher {
         if redirected {
             self.events.push_back(FetchEvent::Redirected);
         }
+    }
+
+    /// Nothing is read any more. What is to be sent to brokers that keep a session, so that they need not.
+    pub(crate) fn end(&mut self) -> Vec<(NodeId, FetchRequest)> {
+        self.cursors.clear();
+        self.ready.clear();
+        let nodes = std::mem::take(&mut self.nodes).into_iter();
+        nodes.filter_map(|(id, mut node)| Some((id, plan::ending(node.session.end()?)))).collect()
     }
 
     /// Records of the partition whose turn it is.

@@ -115,6 +115,11 @@ impl FetchPlan {
     }
 }
 
+/// The request that ends a session and reads nothing. Only who has the session's id sends it, so in a version that has sessions.
+pub(super) fn ending(session: i32) -> FetchRequest {
+    FetchRequest::default().with_replica_id(BrokerId(-1)).with_session_id(session).with_session_epoch(FINAL_EPOCH)
+}
+
 impl PlannedFetch {
     /// Whether a broker that was told the other knows this one.
     pub(super) fn says_the_same_as(&self, other: &Self) -> bool {
@@ -155,6 +160,8 @@ fn clamp(bytes: usize) -> i32 {
 
 /// KIP-227.
 const FIRST_WITH_SESSIONS: i16 = 7;
+/// Of a session's last request.
+const FINAL_EPOCH: i32 = -1;
 /// KIP-392.
 const FIRST_WITH_RACK: i16 = 11;
 const LAST_BY_NAME: i16 = 12;

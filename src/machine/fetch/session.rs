@@ -9,6 +9,9 @@
 //!     └── not answered, out of step, by names and by ids: ends the old one ──┘
 //! ```
 //!
+//! At a membership's end each broker is told that its session is over (epoch -1). Otherwise it would keep it for two minutes at least, and
+//! a broker has room for a thousand.
+//!
 //! A request to a broker that keeps a session says what is new since the last one: partitions that came, whose position or
 //! limit is another, or that are not wanted any more. Its answer has partitions with news alone; of the others nothing is
 //! known anew. The broker serves those first that it served longest ago.
@@ -101,6 +104,12 @@ impl Session {
             // Given up by the broker, or of somebody else.
             (self.id, self.epoch) = (NONE, BEGIN);
         }
+    }
+
+    /// Ends it for good. Its id, if the broker keeps one as far as is known.
+    pub(super) fn end(&mut self) -> Option<i32> {
+        let ended = std::mem::take(self);
+        (ended.id > NONE && ended.epoch != BEGIN).then_some(ended.id)
     }
 
     /// Whether a request arrived is not known.

@@ -198,6 +198,14 @@ impl Cluster {
     }
 }
 
+/// Sessions of readers.
+impl Cluster {
+    /// How many fetch sessions (KIP-227) the nodes keep.
+    pub fn fetch_sessions(&self) -> usize {
+        self.core.sessions.len()
+    }
+}
+
 /// Clients' metrics.
 impl Cluster {
     /// What clients pushed of their metrics (KIP-714), the oldest first; the last hundred pushes are kept.

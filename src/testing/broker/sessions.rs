@@ -154,6 +154,10 @@ impl FetchSessions {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Forgets the sessions of a node.
     pub(super) fn forget_node(&mut self, node: i32) {
         self.sessions.retain(|_, session| session.node != node);

@@ -204,3 +204,36 @@ fn a_limit_that_does_not_change_is_not_said_again_however_the_budget_does() {
         plan.request(17).topics.iter().flat_map(|topic| &topic.partitions).filter(|p| p.fetch_offset == 0).count();
     assert_eq!(moved, 0);
 }
+
+/// A reader that went left its sessions with the brokers, which have room for a thousand and keep each for two minutes.
+#[test]
+fn who_reads_no_more_ends_the_sessions_that_it_knows_of() {
+    let mut rig = many(4);
+    rig.lead(0, OTHER, 2);
+    rig.update();
+    said(&mut rig);
+    let whole = rig.ask(OTHER);
+    let response = rig.response(&whole);
+    rig.answer(&whole, response);
+    // A long poll is under way, as always.
+    rig.now += Duration::from_secs(1);
+    rig.ask(OTHER);
+    let ended = rig.fetcher.end();
+    assert_eq!(ended.iter().map(|(node, _)| *node).collect::<Vec<_>>(), [NODE, OTHER]);
+    for (_, request) in &ended {
+        assert!(request.session_id > 0 && request.session_epoch == -1, "{request:?}");
+        assert!(request.topics.is_empty() && request.max_wait_ms == 0, "{request:?}");
+    }
+    assert_ne!(ended[0].1.session_id, ended[1].1.session_id);
+    assert!(rig.fetcher.end().is_empty(), "once");
+    assert_eq!(rig.wait(NODE), None, "nothing is asked any more");
+
+    let mut doubtful = many(2);
+    let plan = doubtful.ask(NODE);
+    doubtful.fetcher.handle_failure(doubtful.now, &plan);
+    assert!(doubtful.fetcher.end().is_empty(), "a broker that does not answer is not asked once more");
+    let mut without = Rig::new(2, FetchConfig::default());
+    without.keeps_sessions = false;
+    said(&mut without);
+    assert!(without.fetcher.end().is_empty());
+}
