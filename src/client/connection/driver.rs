@@ -292,8 +292,9 @@ impl<'a> Serving<'a> {
         if read == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the broker closed the connection"));
         }
+        let came = now();
         loop {
-            match self.reader.next_frame() {
+            match self.reader.next_frame(came) {
                 Ok(Some(frame)) => {
                     let (result, throttled) = {
                         let mut inner = self.shared.lock();
@@ -321,6 +322,7 @@ impl<'a> Serving<'a> {
 
     /// Looks at the clock; whether it was time for something.
     fn tick(&mut self, cx: &mut Context<'_>, timeout: Option<Instant>) -> bool {
+        let timeout = [timeout, self.reader.poll_timeout()].into_iter().flatten().min();
         let Some(timeout) = timeout.map(tokio::time::Instant::from_std) else { return false };
         // A timer that fires early costs one look; one that is moved at every request costs more.
         if timeout < self.sleep.deadline() || self.sleep.is_elapsed() {
@@ -329,7 +331,9 @@ impl<'a> Serving<'a> {
         if self.sleep.as_mut().poll(cx).is_pending() {
             return false;
         }
-        let failed = self.shared.lock().link.handle_timeout(now(), fastrand::f64());
+        let now = now();
+        self.reader.handle_timeout(now);
+        let failed = self.shared.lock().link.handle_timeout(now, fastrand::f64());
         self.tell(failed);
         true
     }

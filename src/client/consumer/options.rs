@@ -198,7 +198,8 @@ impl ConsumerBuilder {
     }
 
     /// The most that fetched records may take in memory, from the fetch until the batch is dropped. Default 64 MiB, from
-    /// 1 MiB to 64 GiB. Passed only by single batches that are larger than what was asked for, or inflate to more.
+    /// 1 MiB to 64 GiB. Passed only by single batches that are larger than what was asked for, or inflate to more. Beside it each
+    /// connection keeps two buffers of answers that were read, for 5 s, to read the next ones into.
     pub fn fetch_memory_bytes(mut self, bytes: usize) -> Self {
         self.fetch.budget_bytes = bytes;
         self

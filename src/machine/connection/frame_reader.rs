@@ -1,3 +1,5 @@
+use std::time::{Duration, Instant};
+
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::protocol::frame::{FrameError, PREFIX_BYTES, message_length};
@@ -17,6 +19,8 @@ pub(crate) struct FrameReader {
     largest: usize,
     /// Buffers of large frames that were handed out; one whose readers have gone serves again.
     lent: Vec<Bytes>,
+    /// Until when they are kept for the next large frame.
+    kept_until: Option<Instant>,
     small_in_a_row: u32,
 }
 
@@ -29,7 +33,15 @@ struct Large {
 impl FrameReader {
     /// A reader that refuses frames larger than `limit`.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, shared: BytesMut::new(), large: None, largest: 0, lent: Vec::new(), small_in_a_row: 0 }
+        Self {
+            limit,
+            shared: BytesMut::new(),
+            large: None,
+            largest: 0,
+            lent: Vec::new(),
+            kept_until: None,
+            small_in_a_row: 0,
+        }
     }
 
     /// Where the next read goes, and how many bytes it may bring at most.
@@ -56,14 +68,14 @@ impl FrameReader {
     ///
     /// # Errors
     /// The place in the stream is lost; nothing after can be read.
-    pub(crate) fn next_frame(&mut self) -> Result<Option<Bytes>, FrameError> {
+    pub(crate) fn next_frame(&mut self, now: Instant) -> Result<Option<Bytes>, FrameError> {
         if let Some(large) = &self.large {
             if large.bytes.len() < large.length {
                 return Ok(None);
             }
             let frame = self.large.take().map(|large| large.bytes.freeze()).unwrap_or_default();
             self.largest = self.largest.max(frame.len());
-            self.lend(&frame);
+            self.lend(now, &frame);
             return Ok(Some(frame));
         }
         let Some(length) = message_length(&self.shared, self.limit)? else { return Ok(None) };
@@ -72,7 +84,7 @@ impl FrameReader {
             self.largest = self.largest.max(length);
             self.small_in_a_row += 1;
             if self.small_in_a_row >= QUIET_FRAMES {
-                self.lent.clear();
+                self.forget();
             }
             return Ok(Some(self.shared.split_to(length).freeze()));
         }
@@ -104,11 +116,29 @@ impl FrameReader {
         BytesMut::with_capacity(believed)
     }
 
-    fn lend(&mut self, frame: &Bytes) {
+    /// When to call [`Self::handle_timeout`], unless a frame comes before.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.kept_until
+    }
+
+    /// Gives back what no large frame came for, as when all that is read was paused.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        if self.kept_until.is_some_and(|until| now >= until) {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        self.lent.clear();
+        self.kept_until = None;
+    }
+
+    fn lend(&mut self, now: Instant, frame: &Bytes) {
         self.small_in_a_row = 0;
         if frame.len() > REUSED_BYTES {
             return;
         }
+        self.kept_until = Some(now + KEPT);
         if self.lent.len() >= LENT_BUFFERS {
             self.lent.remove(0);
         }
@@ -128,8 +158,11 @@ const LENT_BUFFERS: usize = 2;
 /// So many small frames in a row, as the empty answers of a consumer that has caught up, and no buffer is kept.
 const QUIET_FRAMES: u32 = 16;
 
-/// No larger buffer is kept.
-const REUSED_BYTES: usize = 4 << 20;
+/// No larger buffer is kept: room for an answer of 50 MiB, `fetch.max.bytes`, and for the batch that may exceed it.
+const REUSED_BYTES: usize = 64 << 20;
+
+/// So long a buffer waits for the next large frame.
+const KEPT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
@@ -140,6 +173,7 @@ mod tests {
     /// Gives the bytes as reads of at most `step` would bring them.
     fn feed(reader: &mut FrameReader, mut bytes: &[u8], step: usize) -> Result<Vec<Bytes>, FrameError> {
         let mut frames = Vec::new();
+        let now = Instant::now();
         while !bytes.is_empty() {
             let (buffer, limit) = reader.buffer();
             let room = buffer.capacity() - buffer.len();
@@ -147,7 +181,7 @@ mod tests {
             let read = bytes.len().min(limit).min(step).min(room);
             buffer.extend_from_slice(&bytes[..read]);
             bytes = &bytes[read..];
-            while let Some(frame) = reader.next_frame()? {
+            while let Some(frame) = reader.next_frame(now)? {
                 frames.push(frame);
             }
         }
@@ -209,5 +243,17 @@ mod tests {
         assert_eq!(second, vec![9; 600_000]);
         feed(&mut reader, &framed(&vec![vec![1]; QUIET_FRAMES as usize]), 1 << 20).unwrap();
         assert!(reader.lent.is_empty(), "a stream that became quiet keeps nothing");
+    }
+
+    /// Two buffers of 50 MiB are too much to keep for a reader that was paused.
+    #[test]
+    fn buffers_are_given_back_where_no_large_frame_comes_for_a_while() {
+        let mut reader = FrameReader::new(LIMIT);
+        drop(feed(&mut reader, &framed(&[vec![9; 600_000]]), 1 << 20).unwrap());
+        let until = reader.poll_timeout().expect("a buffer is kept");
+        reader.handle_timeout(until - Duration::from_millis(1));
+        assert_eq!((reader.lent.len(), reader.poll_timeout()), (1, Some(until)));
+        reader.handle_timeout(until);
+        assert_eq!((reader.lent.len(), reader.poll_timeout()), (0, None));
     }
 }
