@@ -337,6 +337,10 @@ impl Cluster {
                 call.failing = suffered.failing;
                 self.serve(request, call, After::Send);
             }
+            Effect::FailAfter(code) => {
+                let served = request.serve_and_refuse(&mut self.core, call, code);
+                self.served(connection, served, After::Send, now);
+            }
             Effect::DelayAnswer(time) => self.serve(request, call, After::Late(time)),
             Effect::DropAnswer => self.serve(request, call, After::Drop),
             Effect::CloseAfter => self.serve(request, call, After::Close),

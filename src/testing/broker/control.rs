@@ -28,8 +28,9 @@
 //! | `coordinator` | `key` | `node`, null for none |
 //! | `move_coordinator` | `key`, `node` | |
 //!
-//! Effects: `fail` (with `code`, a name or a number), `silence`, `delay` and `delay_answer` (with `ms`), `drop_answer`, `close`,
-//! `close_after`, `cut` (with `bytes`), `throttle` (with `ms`); what they do is told at [`Effect`]. An API is a name or a number.
+//! Effects: `fail` and `fail_after` (with `code`, a name or a number), `silence`, `delay` and `delay_answer` (with `ms`),
+//! `drop_answer`, `close`, `close_after`, `cut` (with `bytes`), `throttle` (with `ms`); what they do is told at [`Effect`]. An API
+//! is a name or a number.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -168,6 +169,7 @@ struct FaultOrder {
 #[serde(rename_all = "snake_case")]
 enum EffectName {
     Fail,
+    FailAfter,
     Silence,
     Delay,
     DelayAnswer,
@@ -319,8 +321,10 @@ impl FaultOrder {
 
     fn effect(&self) -> Result<Effect, String> {
         let time = || self.ms.map(Duration::from_millis).ok_or("this effect needs `ms`".to_owned());
+        let code = || code_of(self.code.as_ref().ok_or("this effect needs a `code`")?);
         Ok(match self.effect {
-            EffectName::Fail => Effect::Fail(code_of(self.code.as_ref().ok_or("`fail` needs a `code`")?)?),
+            EffectName::Fail => Effect::Fail(code()?),
+            EffectName::FailAfter => Effect::FailAfter(code()?),
             EffectName::Silence => Effect::Silence,
             EffectName::Delay => Effect::Delay(time()?),
             EffectName::DelayAnswer => Effect::DelayAnswer(time()?),

@@ -16,6 +16,10 @@ use crate::record::Topic;
 pub enum Effect {
     /// It is answered with this code and not acted on. Under a rule with a topic only that topic's partitions fail.
     Fail(ErrorCode),
+    /// It is acted on, and answered with this code once it would have been answered: a leader that steps down while it waits for
+    /// its followers says so of a batch that it has appended. All that it names is refused, under a rule with a topic too. What is
+    /// answered by nothing at all stays so.
+    FailAfter(ErrorCode),
     /// It is not acted on and never answered. The connection stays open, and answers nothing any more.
     Silence,
     /// It is acted on after this time.

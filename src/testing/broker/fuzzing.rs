@@ -196,7 +196,7 @@ impl<'a> Clients<'a> {
 
     fn order(&mut self) {
         let time = Duration::from_millis(u64::from(self.choices.below(2_000)));
-        let effect = match self.choices.below(9) {
+        let effect = match self.choices.below(10) {
             0 => Effect::Fail(self.choices.code()),
             1 => Effect::Silence,
             2 => Effect::Delay(time),
@@ -208,6 +208,7 @@ impl<'a> Clients<'a> {
                 self.cut = true;
                 Effect::Cut(self.choices.below(64) as usize)
             }
+            8 => Effect::FailAfter(self.choices.code()),
             _ => Effect::Throttle(time),
         };
         let rule = if self.choices.once_in(2) { Rule::any(effect) } else { Rule::new(self.api().0.key, effect) };

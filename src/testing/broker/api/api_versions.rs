@@ -40,6 +40,10 @@ impl Prepared for UnknownVersion {
         self.refuse(core, &call, ErrorCode::UNSUPPORTED_VERSION)
     }
 
+    fn serve_and_refuse(self: Box<Self>, core: &mut Core, call: Call, _code: ErrorCode) -> Result<Served, Hostile> {
+        self.serve(core, call)
+    }
+
     fn refuse(self: Box<Self>, _core: &mut Core, call: &Call, code: ErrorCode) -> Result<Served, Hostile> {
         let own = APIS.iter().filter(|api| api.key == ApiKey::of::<ApiVersionsRequest>()).map(range);
         let answer = refusal(code).with_api_keys(own.collect());

@@ -135,7 +135,7 @@ pub(super) const APIS: &[Api] = &[
 ];
 
 /// A request that the cluster serves.
-pub(super) trait Serve: Request + Send + 'static {
+pub(super) trait Serve: Request + Clone + Send + 'static {
     /// The versions that are served, and advertised.
     const VERSIONS: VersionRange =
         VersionRange { min: Self::VERSIONS_OF_STRUCT.min, max: Self::VERSIONS_OF_STRUCT.max };
@@ -179,6 +179,8 @@ pub(super) trait Prepared: Send {
     fn names(&self, core: &Core, call: &Call) -> Vec<(Topic, i32)>;
     fn serve(self: Box<Self>, core: &mut Core, call: Call) -> Result<Served, Hostile>;
     fn refuse(self: Box<Self>, core: &mut Core, call: &Call, code: ErrorCode) -> Result<Served, Hostile>;
+    /// Acts on it, and answers with the code what would have been answered otherwise, when it would have been.
+    fn serve_and_refuse(self: Box<Self>, core: &mut Core, call: Call, code: ErrorCode) -> Result<Served, Hostile>;
 }
 
 /// How a request was answered.
@@ -241,6 +243,18 @@ impl<R: Serve> Prepared for Decoded<R> {
 
     fn refuse(self: Box<Self>, core: &mut Core, call: &Call, code: ErrorCode) -> Result<Served, Hostile> {
         Ok(Served::Frame(frame::<R>(call, self.0.refuse(core, call, code))?))
+    }
+
+    fn serve_and_refuse(self: Box<Self>, core: &mut Core, call: Call, code: ErrorCode) -> Result<Served, Hostile> {
+        let refused = frame::<R>(&call, self.0.clone().refuse(core, &call, code))?;
+        Ok(match self.serve(core, call)? {
+            Served::Frame(_) => Served::Frame(refused),
+            Served::Waits { until, mut poll } => {
+                let poll = move |core: &mut Core, now: Instant| Some(poll(core, now)?.map(|_| refused.clone()));
+                Served::Waits { until, poll: Box::new(poll) }
+            }
+            otherwise => otherwise,
+        })
     }
 }
 

@@ -73,6 +73,31 @@ fn closing_comes_before_or_after_the_act() {
 }
 
 #[test]
+fn a_refusal_comes_instead_of_the_act_or_after_it() {
+    let code = ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND;
+    for (effect, acts) in [(Effect::Fail(code), false), (Effect::FailAfter(code), true)] {
+        let (mut rig, connection, written) = suffer(effect);
+        assert_eq!(written, acts);
+        let answer = rig.answer::<ProduceRequest>(connection, 9).expect("it is answered");
+        assert_eq!(answer.responses[0].partition_responses[0].error_code, code.0);
+    }
+}
+
+/// What waits for its answer is refused when it would have been answered, not before.
+#[test]
+fn a_refusal_after_the_act_waits_as_the_answer_would() {
+    let mut rig = Rig::new(1).topic("t", 1);
+    rig.cluster.order(Rule::new(FETCH, Effect::FailAfter(ErrorCode::NOT_LEADER_OR_FOLLOWER)));
+    let reader = rig.connect(1);
+    rig.send(reader, 12, &fetch("t", &[(0, 0)]).with_max_wait_ms(60_000));
+    assert_eq!(rig.next(reader), None, "nothing is there to read");
+    let writer = rig.connect(1);
+    rig.send(writer, 9, &produce("t", 0, batch_of(&["a"]).into_bytes(), 1));
+    let answer = rig.answer::<FetchRequest>(reader, 12).expect("something is there now");
+    assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::NOT_LEADER_OR_FOLLOWER.0);
+}
+
+#[test]
 fn delays_come_before_or_after_the_act() {
     let time = Duration::from_secs(5);
     for (effect, acts) in [(Effect::Delay(time), false), (Effect::DelayAnswer(time), true)] {
