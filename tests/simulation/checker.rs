@@ -47,6 +47,10 @@ pub(crate) enum Violation {
     Stuck { group: Group, partition: i32, committed: i64, end: i64 },
     /// After the calm, a producer has not said what became of a record.
     Unsettled { value: Value, partition: i32 },
+    /// Where all is quiet, a record was not written.
+    NotTaken { value: Value, partition: i32, outcome: WriteOutcome },
+    /// Where all is quiet, a member lost a partition that nobody had asked it to give back.
+    Expelled { stint: Stint, partition: i32 },
     /// One who reads what is committed was given what was taken back.
     AbortedRead { stint: Stint, partition: i32, offset: i64, value: Value },
     /// Of a transaction that was committed, or of which something is visible, this is not.
@@ -61,6 +65,8 @@ pub(crate) enum Violation {
     Undecided { value: Value, partition: i32 },
     /// The ledger holds a position of a transaction that was not committed, or has lost that of one that was.
     Ledger { account: i32, found: Option<i64>, committed: Option<i64> },
+    /// When a commit was known, the ledger held neither its position nor that of a later transaction.
+    NotBooked { txn: Txn, account: i32, entered: i64, found: Option<i64> },
     /// A copy is another one, or has none, or has no original.
     Copied { partition: i32, place: usize, original: Option<Value>, copy: Option<Value> },
     /// The operator was told otherwise.
@@ -79,6 +85,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     read(history, &logs, &mut found);
     drained(history, &mut found);
     administered(history, &mut found);
+    quiet(history, &mut found);
     found
 }
 
@@ -258,7 +265,11 @@ fn read(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
                 let reader = Reader { stint: *stint, partition: *partition, uncommitted, deleted };
                 reader.handed(readers, (*from, *next), records, logs, found);
             }
-            What::Gone { stint, partition } => {
+            What::Sought { stint, partition, offset } => {
+                let readers = partitions.entry((stint.group, *partition)).or_default();
+                readers.next.entry(*stint).and_modify(|next| *next = *offset);
+            }
+            What::Gone { stint, partition, .. } => {
                 partitions.entry((stint.group, *partition)).or_default().next.remove(stint);
             }
             What::Committed { stint, partition, offset } => {
@@ -392,7 +403,11 @@ fn administered(history: &History, found: &mut Vec<Violation>) {
     let mut acknowledged = None;
     for event in &history.events {
         match &event.what {
-            What::Topic { name, exists } => drop(topics.insert(*name, *exists)),
+            What::Topic { name, exists, really } => {
+                topics.insert(*name, *exists);
+                let told = exists.filter(|told| told != really);
+                found.extend(told.map(|told| Violation::Topic { name, told }));
+            }
             What::Set { offset, acknowledged: true } => acknowledged = Some(*offset),
             What::Read { offset } if *offset < acknowledged => {
                 let acknowledged = acknowledged.expect("more than something");
@@ -406,6 +421,23 @@ fn administered(history: &History, found: &mut Vec<Violation>) {
             && told != history.topics.contains(name)
         {
             found.push(Violation::Topic { name, told });
+        }
+    }
+}
+
+/// What nobody has a reason for any more. Copies are left out: one who copies starts over when its group rebalances.
+fn quiet(history: &History, found: &mut Vec<Violation>) {
+    let mut written = BTreeSet::new();
+    for event in history.events.iter().skip_while(|event| event.what != What::Quiet) {
+        match &event.what {
+            What::Queued { value, partition, .. } if *partition < COPIES => drop(written.insert((*value, *partition))),
+            What::Failed { value, partition, outcome } if written.contains(&(*value, *partition)) => {
+                found.push(Violation::NotTaken { value: *value, partition: *partition, outcome: *outcome });
+            }
+            What::Gone { stint, partition, lost: true } => {
+                found.push(Violation::Expelled { stint: *stint, partition: *partition });
+            }
+            _ => {}
         }
     }
 }

@@ -68,6 +68,10 @@ impl Copier<'_> {
         let consumer =
             client.consumer(Group::Copiers.id()).topic(TOPIC, OffsetReset::Earliest).group_protocol(protocol);
         let consumer = consumer.session_timeout(6 * SECOND).heartbeat_interval(SECOND).revocation_timeout(10 * SECOND);
+        let consumer = match self.world.rack(&mut self.rng) {
+            Some(rack) => consumer.rack(rack),
+            None => consumer,
+        };
         self.world.recorder.misfortune(format_args!("{} joins", self.name));
         consumer.fetch_max_partition_bytes(self.rng.usize(1_024..8_192)).build().unwrap()
     }
@@ -111,10 +115,10 @@ impl Copier<'_> {
             }
             ConsumerEvent::Batch(batch) => return self.copy(consumer, producer, &batch).await,
             ConsumerEvent::Revoked(gone, release) => {
-                gone.iter().for_each(|assigned| self.gone(assigned));
+                gone.iter().for_each(|assigned| self.gone(assigned, false));
                 release.send();
             }
-            ConsumerEvent::Lost(gone) => gone.iter().for_each(|assigned| self.gone(assigned)),
+            ConsumerEvent::Lost(gone) => gone.iter().for_each(|assigned| self.gone(assigned, true)),
             ConsumerEvent::Fault(error) => self.world.recorder.fault(&self.name, &error),
             _ => {}
         }
@@ -146,7 +150,7 @@ impl Copier<'_> {
         let copy = COPIES + partition;
         for (_, value) in records {
             self.world.recorder.note(What::Queued { value, partition: copy, within: Some(txn) });
-            match transaction.enqueue(record(value, copy)).await {
+            match transaction.enqueue(record(value, copy, 0)).await {
                 Ok(delivery) => {
                     self.deliveries.spawn(settle(self.world.recorder.clone(), value, copy, delivery));
                 }
@@ -162,6 +166,13 @@ impl Copier<'_> {
         let position = [(at(partition), GroupOffset::new(Offset(next)))];
         // What was not taken keeps the transaction from being committed.
         let _ = transaction.send_offsets(&member, position).await;
+        if self.world.plan.is_hard && !self.world.is(Phase::Calm) && self.rng.u8(0..10) == 0 {
+            // Meanwhile another may get the partition, and has to wait for what becomes of the position.
+            self.world.pause(Duration::from_millis(self.rng.u64(0..15_000)), Phase::Calm).await;
+            if self.rng.u8(0..4) == 0 {
+                return false;
+            }
+        }
         let committed = transaction.commit().await;
         let end = match &committed {
             Ok(()) => Some(Ended::Committed),
@@ -177,16 +188,16 @@ impl Copier<'_> {
         end == Some(Ended::Committed)
     }
 
-    fn gone(&mut self, assigned: &Assigned) {
+    fn gone(&mut self, assigned: &Assigned, lost: bool) {
         let partition = assigned.partition.partition;
         let Some((stint, held)) = self.held.remove(&partition) else { return };
         assert_eq!(held, *assigned, "of this assignment");
-        self.world.recorder.note(What::Gone { stint, partition });
+        self.world.recorder.note(What::Gone { stint, partition, lost });
     }
 
     fn lose_all(&mut self) {
         for (partition, (stint, _)) in std::mem::take(&mut self.held) {
-            self.world.recorder.note(What::Gone { stint, partition });
+            self.world.recorder.note(What::Gone { stint, partition, lost: false });
         }
     }
 }

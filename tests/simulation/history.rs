@@ -94,6 +94,12 @@ pub(crate) enum What {
         account: i32,
         offset: i64,
     },
+    /// What the ledger held of an account when a transaction's commit was known.
+    Booked {
+        within: Txn,
+        account: i32,
+        found: Option<i64>,
+    },
     /// How a transaction ended, if its producer knows.
     Ended {
         txn: Txn,
@@ -114,10 +120,17 @@ pub(crate) enum What {
         next: i64,
         records: Vec<(i64, Value)>,
     },
-    /// A partition went from a member.
+    /// A member goes back to this offset, or forward to it.
+    Sought {
+        stint: Stint,
+        partition: i32,
+        offset: i64,
+    },
+    /// A partition went from a member. `lost`: it was not asked to give it back.
     Gone {
         stint: Stint,
         partition: i32,
+        lost: bool,
     },
     Committing {
         stint: Stint,
@@ -143,10 +156,11 @@ pub(crate) enum What {
     ForgotProducers {
         partition: i32,
     },
-    /// What the operator knows of a topic, if it does.
+    /// What the operator was told of a topic, if it was, and whether it is there.
     Topic {
         name: &'static str,
         exists: Option<bool>,
+        really: bool,
     },
     /// The operator set the position of a group without members.
     Set {
@@ -157,6 +171,8 @@ pub(crate) enum What {
     Read {
         offset: Option<i64>,
     },
+    /// The storm's last consequences are over: nobody has a reason to fail any more, nor to lose anything.
+    Quiet,
     /// What a member was told besides.
     Fault(String),
     /// What was done to the cluster or the network, or what a member does of itself.

@@ -11,6 +11,7 @@
 //! | `SIM_STOP` | stops at the first seed that fails | |
 //! | `SIM_PATIENCE` | seconds after which a seed hangs | 120 |
 //!
+//! Seeds from 1,000,000 on have a harder storm, and some of them a quiet time after the calm.
 //! `scripts/simulate` runs many, and `scripts/planted-bugs` shows that bugs are seen.
 
 #![cfg(all(feature = "kafka", feature = "testing"))]

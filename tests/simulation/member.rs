@@ -35,6 +35,10 @@ pub(crate) async fn live(world: World, group: Group, index: usize, mut rng: Rng)
             true => consumer.isolation_level(IsolationLevel::ReadUncommitted),
             false => consumer,
         };
+        let consumer = match world.rack(&mut rng) {
+            Some(rack) => consumer.rack(rack),
+            None => consumer,
+        };
         let consumer = consumer.heartbeat_interval(SECOND).revocation_timeout(10 * SECOND).commit_timeout(10 * SECOND);
         let consumer = consumer.fetch_max_partition_bytes(rng.usize(1_024..8_192)).build().unwrap();
         world.recorder.misfortune(format_args!("{name} joins"));
@@ -62,8 +66,12 @@ struct Member<'a> {
 struct Held {
     stint: Stint,
     assigned: Assigned,
-    /// What was handed over.
+    /// What was handed over, since the last time that it went back.
     next: Offset,
+    /// Everything before it was handed over to this member, or before it came.
+    read: Offset,
+    /// The furthest position that was to be committed.
+    wanted: Offset,
     is_paused: bool,
     commits: Arc<Mutex<Commits>>,
 }
@@ -109,7 +117,9 @@ impl Member<'_> {
                     self.world.recorder.note(What::Assigned { stint, partition, committed, position: position.0 });
                     let commits = Arc::new(Mutex::new(Commits { acknowledged: assignment.committed, under_way: 0 }));
                     let assigned = assignment.assigned;
-                    let held = Held { stint, assigned, next: position, is_paused: false, commits };
+                    let wanted = assignment.committed.unwrap_or(Offset(0));
+                    let held =
+                        Held { stint, assigned, next: position, read: position, wanted, is_paused: false, commits };
                     assert!(self.held.insert(partition, held).is_none(), "it was not here");
                 }
             }
@@ -118,13 +128,13 @@ impl Member<'_> {
                 if self.rng.bool() || self.world.is(Phase::Calm) {
                     gone.iter().for_each(|assigned| self.commit(consumer, assigned.partition.partition));
                 }
-                gone.iter().for_each(|assigned| self.gone(assigned));
+                gone.iter().for_each(|assigned| self.gone(assigned, false));
                 if self.rng.u8(0..4) == 0 {
                     sleep(Duration::from_millis(self.rng.u64(0..3_000))).await;
                 }
                 release.send();
             }
-            ConsumerEvent::Lost(gone) => gone.iter().for_each(|assigned| self.gone(assigned)),
+            ConsumerEvent::Lost(gone) => gone.iter().for_each(|assigned| self.gone(assigned, true)),
             ConsumerEvent::Fault(error) => self.world.recorder.fault(&self.name, &error),
             _ => {}
         }
@@ -136,6 +146,7 @@ impl Member<'_> {
         assert_eq!(held.assigned, batch.assigned, "of this assignment");
         assert!(!held.is_paused, "a paused partition hands nothing over");
         held.next = batch.next_offset;
+        held.read = held.read.max(held.next);
         let records = batch.batches.iter().flat_map(|view| values(view, batch.from)).collect();
         let (from, next) = (batch.from.0, batch.next_offset.0);
         self.world.recorder.note(What::Handed { stint: held.stint, partition, from, next, records });
@@ -144,8 +155,17 @@ impl Member<'_> {
     async fn do_something(&mut self, consumer: &Consumer) {
         let partitions: Vec<i32> = self.held.keys().copied().collect();
         let Some(partition) = self.rng.choice(partitions) else { return };
+        let is_hard = self.world.plan.is_hard;
         match self.rng.u8(0..20) {
+            // One after the other, the first still on its way.
+            6..8 if is_hard => {
+                self.commit_in_part(consumer, partition);
+                self.commit_in_part(consumer, partition);
+                self.commit(consumer, partition);
+            }
             0..8 => self.commit(consumer, partition),
+            16 if is_hard => self.seek(consumer, partition),
+            17 if is_hard => self.commit_in_part(consumer, partition),
             8..11 => self.pause(consumer, partition, true),
             11..15 => self.pause(consumer, partition, false),
             // A handler that holds everything up.
@@ -174,15 +194,38 @@ impl Member<'_> {
         }
     }
 
+    /// Goes back to something that it was given before and has not committed, or to where it is.
+    fn seek(&mut self, consumer: &Consumer, partition: i32) {
+        let held = self.held.get_mut(&partition).expect("chosen of what is held");
+        let offset = Offset(self.rng.i64(held.wanted.0.min(held.next.0)..=held.next.0));
+        held.next = offset;
+        consumer.handle().seek(&held.assigned, offset);
+        self.world.recorder.note(What::Sought { stint: held.stint, partition, offset: offset.0 });
+    }
+
     /// Commits what was handed over, if there is anything new.
-    fn commit(&self, consumer: &Consumer, partition: i32) {
-        let Some(Held { stint, assigned, next, commits, .. }) = self.held.get(&partition) else { return };
-        let (stint, offset, commits) = (*stint, next.0, Arc::clone(commits));
-        if commits.lock().unwrap().acknowledged >= Some(*next) {
+    fn commit(&mut self, consumer: &Consumer, partition: i32) {
+        let Some(read) = self.held.get(&partition).map(|held| held.read) else { return };
+        self.commit_to(consumer, partition, read);
+    }
+
+    /// Commits up to somewhere within what was handed over: a batch of which some records are done.
+    fn commit_in_part(&mut self, consumer: &Consumer, partition: i32) {
+        let Some(held) = self.held.get(&partition) else { return };
+        let offset = Offset(self.rng.i64(held.wanted.0.min(held.read.0)..=held.read.0));
+        self.commit_to(consumer, partition, offset);
+    }
+
+    fn commit_to(&mut self, consumer: &Consumer, partition: i32, to: Offset) {
+        let Some(Held { stint, assigned, wanted, commits, .. }) = self.held.get_mut(&partition) else { return };
+        let (stint, offset, commits) = (*stint, to.0, Arc::clone(commits));
+        // Never back: what was acknowledged would be forgotten, and by us.
+        if to < *wanted || commits.lock().unwrap().acknowledged >= Some(to) {
             return;
         }
+        *wanted = to;
         commits.lock().unwrap().under_way += 1;
-        let position = CommitPosition::new(assigned.clone(), *next);
+        let position = CommitPosition::new(assigned.clone(), to);
         let (handle, recorder) = (consumer.handle().clone(), self.world.recorder.clone());
         recorder.note(What::Committing { stint, partition, offset });
         tokio::spawn(async move {
@@ -210,16 +253,16 @@ impl Member<'_> {
     }
 
     /// A partition went. One that was revoked may be lost as well, if the session ends before the release is through.
-    fn gone(&mut self, assigned: &Assigned) {
+    fn gone(&mut self, assigned: &Assigned, lost: bool) {
         let partition = assigned.partition.partition;
         let Some(held) = self.held.remove(&partition) else { return };
         assert_eq!(held.assigned, *assigned, "of this assignment");
-        self.world.recorder.note(What::Gone { stint: held.stint, partition });
+        self.world.recorder.note(What::Gone { stint: held.stint, partition, lost });
     }
 
     fn lose_all(&mut self) {
         for (partition, held) in std::mem::take(&mut self.held) {
-            self.world.recorder.note(What::Gone { stint: held.stint, partition });
+            self.world.recorder.note(What::Gone { stint: held.stint, partition, lost: false });
         }
     }
 }

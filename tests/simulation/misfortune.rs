@@ -10,10 +10,11 @@ use kafka_harbor::testing::broker::{Effect, Network, Rule, RuleId};
 use tokio::time::{Instant, advance, sleep};
 
 use super::history::{Group, What};
+use super::operator::{self, IDLE};
 use super::world::{COPIES, LEDGER, NODES, SECOND, World, at};
 
-/// Misfortunes for a while; then all of them are undone.
-pub(crate) async fn storm(world: &World, rng: &mut Rng) {
+/// Misfortunes for a while; then all of them are undone. Of a long run a node may stay down: the one that is answered.
+pub(crate) async fn storm(world: &World, rng: &mut Rng) -> Option<i32> {
     let mut storm = Storm { world, rng, to_undo: Vec::new(), rules: Vec::new() };
     let ends = Instant::now() + Duration::from_secs(storm.rng.u64(20..60));
     while Instant::now() < ends {
@@ -25,7 +26,7 @@ pub(crate) async fn storm(world: &World, rng: &mut Rng) {
             _ => storm.strike(),
         }
     }
-    storm.end();
+    storm.end()
 }
 
 struct Storm<'a> {
@@ -77,8 +78,15 @@ impl Storm<'_> {
             4..7 => self.slow_down(5_000),
             7 => self.slow_down(20),
             _ => {
-                let effect = self.mishap(COORDINATOR);
-                let times = self.rng.u64(1..3);
+                let (effect, times) = match self.world.plan.is_hard {
+                    true => {
+                        let before = &[ErrorCode::CONCURRENT_TRANSACTIONS, ErrorCode::NOT_COORDINATOR];
+                        // Sometimes for longer than anybody waits.
+                        let times = if self.rng.u8(0..4) == 0 { 6 } else { self.rng.u64(1..3) };
+                        (self.mishap(before, COORDINATOR_AFTER), times)
+                    }
+                    false => (self.mishap(COORDINATOR, &[]), self.rng.u64(1..3)),
+                };
                 self.world.recorder.misfortune(format_args!("{times} of EndTxn: {effect:?}"));
                 self.rules.push(self.world.broker.order(Rule::new(ApiKey(26), effect).times(times)));
             }
@@ -116,7 +124,10 @@ impl Storm<'_> {
         let groups = self.world.plan.groups().into_iter().map(Group::id);
         let transactions = ["till-0", "till-1", "copier-0", "copier-1", LEDGER];
         let transactions = transactions.into_iter().filter(|_| self.world.plan.has_transactions());
-        let Some(key) = self.rng.choice(groups.chain(transactions).collect::<Vec<_>>()) else { return };
+        let operators = [IDLE].into_iter().filter(|_| self.world.plan.is_hard && self.world.plan.has_operator);
+        let Some(key) = self.rng.choice(groups.chain(transactions).chain(operators).collect::<Vec<_>>()) else {
+            return;
+        };
         // To one that does not run it cannot move.
         self.act(format_args!("coordinator of {key} moves to {node}"), |cluster, now| {
             let _ = cluster.move_coordinator(key, node, now);
@@ -197,21 +208,31 @@ impl Storm<'_> {
     }
 
     fn order(&mut self, node: i32) {
-        let (api, codes) = loop {
-            let (api, whose, codes) = self.rng.choice(APIS).expect("there are some");
-            if whose.is_there(self.world) {
-                break (*api, *codes);
+        let victims = VICTIMS.iter().chain(MORE_VICTIMS.iter().filter(|_| self.world.plan.is_hard));
+        let victims: Vec<&Victim> = victims.collect();
+        let victim = loop {
+            let victim = *self.rng.choice(&victims).expect("there are some");
+            if victim.whose.is_there(self.world) {
+                break victim;
             }
         };
-        let effect = self.mishap(codes);
-        let times = self.rng.u64(1..4);
+        let effect = self.mishap(victim.before, victim.after);
+        let (api, times) = (victim.api, self.rng.u64(1..4));
         self.world.recorder.misfortune(format_args!("{times} of {api:?} at node {node}: {effect:?}"));
-        self.rules.push(self.world.broker.order(Rule::new(api, effect).node(node).times(times)));
+        let rule = Rule::new(api, effect).times(times);
+        let rule = match victim.whose {
+            // It asks seldom, whatever node it is.
+            Whose::Operators if self.world.plan.is_hard => rule.client_id(operator::NAME),
+            _ => rule.node(node),
+        };
+        self.rules.push(self.world.broker.order(rule));
     }
 
-    fn mishap(&mut self, codes: &[ErrorCode]) -> Effect {
+    /// What may happen to a request, with the codes that it may be answered with before it is acted on, and after.
+    fn mishap(&mut self, before: &[ErrorCode], after: &[ErrorCode]) -> Effect {
         let time = Duration::from_millis(self.rng.u64(1..5_000));
-        match self.rng.u8(0..10) {
+        let code = |rng: &mut Rng, codes: &[ErrorCode]| rng.choice(codes.iter().copied());
+        match self.rng.u8(0..if self.world.plan.is_hard { 14 } else { 10 }) {
             0..2 => Effect::DropAnswer,
             2 => Effect::CloseAfter,
             3 => Effect::Close,
@@ -220,7 +241,8 @@ impl Storm<'_> {
             6 => Effect::Delay(time),
             7 => Effect::DelayAnswer(time),
             8 => Effect::Throttle(time),
-            _ => Effect::Fail(self.rng.choice(codes.iter().copied()).expect("there are some")),
+            10..12 => code(self.rng, after).map_or(Effect::DropAnswer, Effect::FailAfter),
+            _ => Effect::Fail(code(self.rng, before).expect("there are some")),
         }
     }
 
@@ -266,7 +288,7 @@ impl Storm<'_> {
         }
     }
 
-    fn end(mut self) {
+    fn end(mut self) -> Option<i32> {
         self.undo(Instant::now() + 3600 * SECOND);
         for rule in std::mem::take(&mut self.rules) {
             // It may be used up.
@@ -275,12 +297,26 @@ impl Storm<'_> {
         for network in self.world.all_networks() {
             network.set_delay(Duration::ZERO..=Duration::from_millis(20));
         }
+        let node = self.rng.i32(1..=NODES);
+        let stays_down = self.world.plan.is_long && self.rng.bool();
+        stays_down.then(|| {
+            self.act(format_args!("node {node} crashes and stays down"), |cluster, now| cluster.crash(node, now));
+            node
+        })
     }
 }
 
 const COORDINATOR: &[ErrorCode] =
     &[ErrorCode::COORDINATOR_NOT_AVAILABLE, ErrorCode::NOT_COORDINATOR, ErrorCode::COORDINATOR_LOAD_IN_PROGRESS];
 const LEADER: &[ErrorCode] = &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::UNKNOWN_TOPIC_OR_PARTITION];
+/// A coordinator says so when the followers of the log that it writes to did not follow in time (`TransactionStateManager`).
+const COORDINATOR_AFTER: &[ErrorCode] = &[ErrorCode::COORDINATOR_NOT_AVAILABLE];
+const APPENDED: &[ErrorCode] = &[
+    ErrorCode::NOT_LEADER_OR_FOLLOWER,
+    ErrorCode::REQUEST_TIMED_OUT,
+    ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode::KAFKA_STORAGE_ERROR,
+];
 const CONTROLLER: &[ErrorCode] = &[ErrorCode::NOT_CONTROLLER, ErrorCode::REQUEST_TIMED_OUT];
 
 /// Who asks it.
@@ -305,38 +341,71 @@ impl Whose {
     }
 }
 
-/// What may suffer, and the codes that it may be answered with and not acted on.
-const APIS: &[(ApiKey, Whose, &[ErrorCode])] = &[
-    (
-        ApiKey(0),
+/// What may suffer.
+struct Victim {
+    api: ApiKey,
+    whose: Whose,
+    /// The codes that it may be answered with and not acted on.
+    before: &'static [ErrorCode],
+    /// Those that it may be answered with when it was acted on: what a broker has appended may be in its log whatever it says.
+    after: &'static [ErrorCode],
+}
+
+impl Victim {
+    const fn of(api: i16, whose: Whose, before: &'static [ErrorCode], after: &'static [ErrorCode]) -> Self {
+        Self { api: ApiKey(api), whose, before, after }
+    }
+}
+
+const VICTIMS: &[Victim] = &[
+    Victim::of(
+        0,
         Whose::All,
         &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::NOT_ENOUGH_REPLICAS, ErrorCode::KAFKA_STORAGE_ERROR],
+        APPENDED,
     ),
-    (ApiKey(0), Whose::All, LEADER),
-    (
-        ApiKey(1),
+    Victim::of(0, Whose::All, LEADER, APPENDED),
+    Victim::of(
+        1,
         Whose::All,
         &[ErrorCode::NOT_LEADER_OR_FOLLOWER, ErrorCode::UNKNOWN_LEADER_EPOCH, ErrorCode::FENCED_LEADER_EPOCH],
+        &[],
     ),
-    (ApiKey(1), Whose::All, LEADER),
-    (ApiKey(2), Whose::All, LEADER),
-    (ApiKey(3), Whose::All, &[ErrorCode::LEADER_NOT_AVAILABLE]),
-    (ApiKey(8), Whose::All, COORDINATOR),
-    (ApiKey(9), Whose::All, COORDINATOR),
-    (ApiKey(10), Whose::All, &[ErrorCode::COORDINATOR_NOT_AVAILABLE]),
-    (ApiKey(11), Whose::Classic, COORDINATOR),
-    (ApiKey(12), Whose::Classic, COORDINATOR),
-    (ApiKey(14), Whose::Classic, COORDINATOR),
-    (ApiKey(68), Whose::Modern, COORDINATOR),
-    (ApiKey(68), Whose::Modern, COORDINATOR),
-    (ApiKey(22), Whose::All, &[ErrorCode::COORDINATOR_LOAD_IN_PROGRESS]),
-    (ApiKey(24), Whose::Transactional, COORDINATOR),
-    (ApiKey(25), Whose::Transactional, COORDINATOR),
-    (ApiKey(26), Whose::Transactional, &[ErrorCode::CONCURRENT_TRANSACTIONS, ErrorCode::NOT_COORDINATOR]),
-    (ApiKey(26), Whose::Transactional, COORDINATOR),
-    (ApiKey(28), Whose::Transactional, COORDINATOR),
-    (ApiKey(19), Whose::Operators, CONTROLLER),
-    (ApiKey(20), Whose::Operators, CONTROLLER),
-    (ApiKey(21), Whose::Operators, LEADER),
-    (ApiKey(37), Whose::Operators, CONTROLLER),
+    Victim::of(1, Whose::All, LEADER, &[]),
+    Victim::of(2, Whose::All, LEADER, &[]),
+    Victim::of(3, Whose::All, &[ErrorCode::LEADER_NOT_AVAILABLE], &[]),
+    Victim::of(8, Whose::All, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(9, Whose::All, COORDINATOR, &[]),
+    Victim::of(10, Whose::All, &[ErrorCode::COORDINATOR_NOT_AVAILABLE], &[]),
+    Victim::of(11, Whose::Classic, COORDINATOR, &[]),
+    Victim::of(12, Whose::Classic, COORDINATOR, &[]),
+    Victim::of(14, Whose::Classic, COORDINATOR, &[]),
+    Victim::of(68, Whose::Modern, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(68, Whose::Modern, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(22, Whose::All, &[ErrorCode::COORDINATOR_LOAD_IN_PROGRESS], &[]),
+    Victim::of(24, Whose::Transactional, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(25, Whose::Transactional, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(
+        26,
+        Whose::Transactional,
+        &[ErrorCode::CONCURRENT_TRANSACTIONS, ErrorCode::NOT_COORDINATOR],
+        COORDINATOR_AFTER,
+    ),
+    Victim::of(26, Whose::Transactional, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(28, Whose::Transactional, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(19, Whose::Operators, CONTROLLER, &[ErrorCode::REQUEST_TIMED_OUT]),
+    Victim::of(20, Whose::Operators, CONTROLLER, &[ErrorCode::REQUEST_TIMED_OUT]),
+    Victim::of(21, Whose::Operators, LEADER, &[ErrorCode::REQUEST_TIMED_OUT]),
+    Victim::of(37, Whose::Operators, CONTROLLER, &[ErrorCode::REQUEST_TIMED_OUT]),
+];
+
+/// Of the harder storm alone.
+const MORE_VICTIMS: &[Victim] = &[
+    Victim::of(0, Whose::All, &[ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::INVALID_RECORD], APPENDED),
+    Victim::of(0, Whose::All, &[ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::NOT_ENOUGH_REPLICAS], APPENDED),
+    Victim::of(8, Whose::All, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(28, Whose::Transactional, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(8, Whose::Operators, COORDINATOR, COORDINATOR_AFTER),
+    Victim::of(19, Whose::Operators, CONTROLLER, &[ErrorCode::REQUEST_TIMED_OUT]),
+    Victim::of(20, Whose::Operators, CONTROLLER, &[ErrorCode::REQUEST_TIMED_OUT]),
 ];

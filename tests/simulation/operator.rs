@@ -5,31 +5,39 @@ use std::time::Duration;
 use fastrand::Rng;
 use kafka_harbor::client::{Admin, GroupOffset, Outcomes};
 use kafka_harbor::protocol::error_code::ErrorCode;
-use kafka_harbor::record::{NewTopic, Offset, Topic};
+use kafka_harbor::record::{NewTopic, Offset, Topic, TopicPartition};
+use kafka_harbor::testing::broker::Cluster;
 
 use super::history::What;
 use super::world::{MOST_PARTITIONS, Phase, SECOND, TOPIC, World, at};
 
 /// Topics that come and go.
 pub(crate) const TOPICS: [&str; 2] = ["scratch-1", "scratch-2"];
+/// Its client.
+pub(crate) const NAME: &str = "operator";
 /// A group without members.
-const IDLE: &str = "idle";
+pub(crate) const IDLE: &str = "idle";
 
 /// Administers until the calm.
 pub(crate) async fn live(world: World, mut rng: Rng) {
-    let client = world.client(&mut rng, "operator".to_owned());
+    let client = world.client(&mut rng, NAME.to_owned());
     let mut operator = Operator { admin: client.admin().with_timeout(10 * SECOND), world, rng, position: 0 };
-    while !operator.world.is(Phase::Calm) {
-        let wait = Duration::from_millis(operator.rng.u64(0..4_000));
+    while operator.world.plan.has_operator && !operator.world.is(Phase::Calm) {
+        let is_hard = operator.world.plan.is_hard;
+        let wait = Duration::from_millis(operator.rng.u64(0..if is_hard { 3_000 } else { 4_000 }));
         operator.world.pause(wait, Phase::Calm).await;
-        match operator.rng.u8(0..8) {
+        match operator.rng.u8(0..if is_hard { 14 } else { 8 }) {
             0 => operator.grow().await,
             1..3 => operator.delete_records().await,
-            3..5 => operator.create().await,
-            5 => operator.delete().await,
-            6 => operator.set().await,
+            3..5 | 8 => operator.create().await,
+            5 | 9..11 => operator.delete().await,
+            6 | 11..14 => operator.set().await,
             _ => operator.read().await,
         }
+    }
+    if operator.world.plan.is_long {
+        operator.world.until(Phase::Quiet).await;
+        operator.grow().await;
     }
     // What nobody asks any more ends with it.
     let _ = client.close(10 * SECOND).await;
@@ -73,7 +81,7 @@ impl Operator {
         let name = self.topic();
         let created = self.admin.create_topics(&[NewTopic::new(name).with_partitions(1)]).await;
         let exists = self.is_done(created).ok().map(|_| true);
-        self.world.recorder.note(What::Topic { name, exists });
+        self.note(name, exists);
     }
 
     async fn delete(&mut self) {
@@ -83,7 +91,7 @@ impl Operator {
             Ok(()) | Err(Some(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION)) => Some(false),
             Err(_) => None,
         };
-        self.world.recorder.note(What::Topic { name, exists });
+        self.note(name, exists);
     }
 
     async fn set(&mut self) {
@@ -92,6 +100,9 @@ impl Operator {
         let set = self.admin.set_group_offsets(IDLE, &[(at(0), GroupOffset::new(Offset(offset)))]).await;
         let acknowledged = self.is_done(set).is_ok();
         self.world.recorder.note(What::Set { offset, acknowledged });
+        // What it reads later may be what a later try has set.
+        let found = self.world.broker.act(|cluster, _| cluster.committed(IDLE, &at(0)));
+        self.world.recorder.note(What::Read { offset: found.map(|offset| offset.0) });
     }
 
     async fn read(&mut self) {
@@ -102,6 +113,13 @@ impl Operator {
             }
             Err(error) => self.world.recorder.fault("operator", &error),
         }
+    }
+
+    /// What it was told of a topic, beside what is.
+    fn note(&self, name: &'static str, exists: Option<bool>) {
+        let there = |cluster: &mut Cluster| cluster.partition(&TopicPartition::new(name, 0)).is_some();
+        let really = self.world.broker.act(|cluster, _| there(cluster));
+        self.world.recorder.note(What::Topic { name, exists, really });
     }
 
     fn topic(&mut self) -> &'static str {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::history::{Group, History, Recorder};
+use super::history::{Group, History, Recorder, What};
 use super::log::{self, Fate, Holds, Logged};
 use super::{copier, member, misfortune, operator, producer, writer};
 
@@ -35,6 +35,14 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// rebalance, each with requests that were silent before.
 const DRAINS_WITHIN: Duration = Duration::from_secs(180);
 
+/// Seeds from here on have the harder storm, in which planted bugs are looked for. Those before it are as they always were.
+const HARD: u64 = 1_000_000;
+
+/// How long what a storm did may have consequences: a silent join (15 s), and a rebalance that waits for a member which is gone (11 s).
+const STORM_LASTS: Duration = Duration::from_secs(40);
+/// Longer than a coordinator waits for a member that does not do its part in a rebalance.
+const QUIET_LASTS: Duration = Duration::from_secs(25);
+
 /// How far a run is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
@@ -42,6 +50,8 @@ pub(crate) enum Phase {
     Storm,
     /// Nothing happens any more; producers have ended, members read on and commit everything.
     Calm,
+    /// Of a long run: what the storm did has no consequences any more. Everybody writes once more, and all of it has to succeed.
+    Quiet,
     /// Everybody goes home.
     Over,
 }
@@ -58,15 +68,31 @@ pub(crate) struct Plan {
     pub(crate) has_operator: bool,
     /// Jepsen's finding on Kafka's clients (KAFKA-17754): answers to EndTxn are lost, and not much else happens.
     pub(crate) loses_ends: bool,
+    /// Whether much more goes wrong, and everybody does more that is unusual.
+    pub(crate) is_hard: bool,
+    /// Whether there is a time when all is quiet.
+    pub(crate) is_long: bool,
 }
 
 impl Plan {
     fn of(seed: u64, rng: &mut Rng) -> Self {
+        let is_hard = seed >= HARD;
+        let is_long = is_hard && rng.u8(0..3) == 0;
         if seed % 8 == 7 {
-            let copiers = rng.usize(0..2);
+            let copiers = rng.usize(0..if is_hard { 3 } else { 2 });
             let (members, modern) = if rng.bool() { (1, 0) } else { (0, 1) };
             let writers = rng.usize(1..=3);
-            return Self { producers: 0, members, modern, writers, copiers, has_operator: false, loses_ends: true };
+            return Self {
+                producers: 0,
+                members,
+                modern,
+                writers,
+                copiers,
+                has_operator: false,
+                loses_ends: true,
+                is_hard,
+                is_long,
+            };
         }
         let (classic, modern) = *rng.choice(&[(2, 0), (3, 0), (0, 2), (0, 3), (2, 1), (2, 2)]).expect("there are some");
         let transactions = *rng.choice(&[(0, 0), (0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (3, 1)]).expect("some");
@@ -80,6 +106,8 @@ impl Plan {
             copiers,
             has_operator: rng.u8(0..3) == 0,
             loses_ends: false,
+            is_hard,
+            is_long,
         }
     }
 
@@ -139,7 +167,14 @@ impl World {
         network.set_delay(Duration::ZERO..=Duration::from_millis(rng.u64(1..20)));
         let builder: ClientBuilder = self.broker.client_config_over(&network);
         self.networks.lock().unwrap().push((network, name.starts_with("producer")));
-        builder.client_id(name).request_timeout(REQUEST_TIMEOUT).metadata_max_age(30 * SECOND).build().unwrap()
+        // A producer has to find out by itself who leads.
+        let max_age = if self.plan.is_hard && name.starts_with("producer") { 300 * SECOND } else { 30 * SECOND };
+        builder.client_id(name).request_timeout(REQUEST_TIMEOUT).metadata_max_age(max_age).build().unwrap()
+    }
+
+    /// Where somebody who reads stands: in the harder storm some read from a follower that is near (KIP-392).
+    pub(crate) fn rack(&self, rng: &mut Rng) -> Option<String> {
+        (self.plan.is_hard && rng.bool()).then(|| rack(rng.i32(1..=NODES)))
     }
 
     /// Networks that may be in use, with their numbers.
@@ -222,6 +257,10 @@ async fn live(seed: u64) -> History {
         settings.consumer_group_session = 6 * SECOND;
         settings.consumer_group_heartbeat_interval = SECOND;
         settings.features.insert("transaction.version".to_owned(), rng.i16(1..=2));
+        if plan.is_hard {
+            settings.racks = (1..=NODES).map(rack).collect();
+            settings.rack_aware_reads = true;
+        }
     });
     let broker = broker.start().await.unwrap();
     let uncommitted = rng.choice(Group::ALL).filter(|group| rng.u8(0..4) == 0 && *group != Group::Copiers);
@@ -245,7 +284,7 @@ async fn live(seed: u64) -> History {
     for index in 0..plan.writers {
         writing.spawn(writer::live(world.clone(), index, rng.fork()));
     }
-    if plan.has_operator {
+    if plan.has_operator || plan.is_long {
         writing.spawn(operator::live(world.clone(), rng.fork()));
     }
     // And these when all is over.
@@ -259,16 +298,23 @@ async fn live(seed: u64) -> History {
     for index in 0..plan.copiers {
         reading.spawn(copier::live(world.clone(), index, rng.fork()));
     }
-    misfortune::storm(&world, &mut rng).await;
+    let down = misfortune::storm(&world, &mut rng).await;
     world.recorder.misfortune("calm");
     world.enter(Phase::Calm);
-    let deadline = Instant::now() + DRAINS_WITHIN;
-    while Instant::now() < deadline && !(writing.is_empty() && is_drained(&world) && is_decided(&world)) {
-        sleep(SECOND / 10).await;
-        while let Some(ended) = writing.try_join_next() {
-            ended.unwrap();
-        }
+    let calm = Instant::now();
+    let mut is_done = drains(&world, &mut writing, !plan.is_long).await;
+    if is_done && plan.is_long {
+        sleep((calm + STORM_LASTS).saturating_duration_since(Instant::now())).await;
+        world.recorder.note(What::Quiet);
+        world.enter(Phase::Quiet);
+        let quiet = Instant::now();
+        is_done = drains(&world, &mut writing, true).await;
+        sleep((quiet + QUIET_LASTS).saturating_duration_since(Instant::now())).await;
     }
+    if let Some(node) = down {
+        world.broker.act(|cluster, now| cluster.restart(node, now));
+    }
+    world.recorder.misfortune(if is_done { "it has drained" } else { "it has not drained" });
     let history = end(&world);
     world.enter(Phase::Over);
     writing.abort_all();
@@ -279,6 +325,21 @@ async fn live(seed: u64) -> History {
     };
     timeout(60 * SECOND, home).await.expect("members end in time");
     history
+}
+
+/// Waits until everything is read and committed, and all who write have ended if they are to; `false` if that takes too long.
+async fn drains(world: &World, writing: &mut JoinSet<()>, end: bool) -> bool {
+    let deadline = Instant::now() + DRAINS_WITHIN;
+    while Instant::now() < deadline {
+        while let Some(ended) = writing.try_join_next() {
+            ended.unwrap();
+        }
+        if (!end || writing.is_empty() && is_decided(world)) && is_drained(world) {
+            return true;
+        }
+        sleep(SECOND / 10).await;
+    }
+    false
 }
 
 fn is_drained(world: &World) -> bool {
@@ -335,6 +396,11 @@ fn end(world: &World) -> History {
 fn partitions(cluster: &Cluster) -> i32 {
     let more = (PARTITIONS..MOST_PARTITIONS).take_while(|partition| cluster.partition(&at(*partition)).is_some());
     PARTITIONS + more.count() as i32
+}
+
+/// Where a node stands.
+fn rack(node: i32) -> String {
+    format!("rack-{node}")
 }
 
 /// The partition of this number.

@@ -66,7 +66,7 @@ fn good() -> Vec<What> {
         acknowledged(2, 1),
         handed(1, 0, &[1, 2]),
         committed(1, 1),
-        What::Gone { stint: stint(1), partition: 0 },
+        What::Gone { stint: stint(1), partition: 0, lost: false },
         failed(3, WriteOutcome::PossiblyWritten),
         assigned(2, Some(1)),
         handed(2, 1, &[2, 3]),
@@ -174,6 +174,47 @@ fn records_for_one_who_does_not_have_the_partition_are_seen() {
     let mut whats = good();
     whats.push(handed(1, 2, &[3]));
     assert_eq!(check(&history(whats, &[1, 2, 3], 3)), [Violation::NotOurs { stint: stint(1), partition: 0 }]);
+}
+
+#[test]
+fn one_who_goes_back_is_given_what_is_there() {
+    let back = |to, from, numbers: &[u32]| {
+        let mut whats = good();
+        whats.push(What::Sought { stint: stint(2), partition: 0, offset: to });
+        whats.push(handed(2, from, numbers));
+        check(&history(whats, &[1, 2, 3], 3))
+    };
+    assert_eq!(back(2, 2, &[3]), []);
+    assert_eq!(back(3, 3, &[]), []);
+    assert_eq!(back(2, 1, &[2, 3]), [Violation::Repeated { stint: stint(2), partition: 0, offset: 1 }], "too far");
+    let value = Some(value(0, 2));
+    let passed = [Violation::PassedOver { stint: stint(2), partition: 0, offset: 1, value }];
+    assert_eq!(back(1, 2, &[3]), passed, "not far enough");
+}
+
+#[test]
+fn what_fails_where_all_is_quiet_is_seen() {
+    let with = |what: What| {
+        let mut whats = good();
+        whats.push(what.clone());
+        assert_eq!(check(&history(whats.clone(), &[1, 2, 3], 3)), [], "before");
+        whats.pop();
+        whats.extend([What::Quiet, queued(4), what, failed(4, WriteOutcome::PossiblyWritten)]);
+        check(&history(whats, &[1, 2, 3], 3))
+    };
+    let (value, outcome) = (value(0, 4), WriteOutcome::PossiblyWritten);
+    let not_taken = Violation::NotTaken { value, partition: 0, outcome };
+    let expelled = Violation::Expelled { stint: stint(2), partition: 0 };
+    let gone = |lost| What::Gone { stint: stint(2), partition: 0, lost };
+    assert_eq!(with(gone(false)), std::slice::from_ref(&not_taken), "it was asked to give it back");
+    assert_eq!(with(gone(true)), [expelled, not_taken]);
+    // What was queued before may fail late, and a copy whenever its group rebalances.
+    let mut whats = good();
+    let late = whats.remove(9);
+    let copy = COPIES + 1;
+    let copied = What::Queued { value, partition: copy, within: Some(1) };
+    whats.extend([What::Quiet, late, copied, What::Failed { value, partition: copy, outcome }]);
+    assert_eq!(check(&history(whats, &[1, 2, 3], 3)), []);
 }
 
 #[test]
@@ -413,6 +454,22 @@ fn positions_that_are_not_committed_with_their_transaction_are_seen() {
 }
 
 #[test]
+fn a_position_that_is_not_there_when_its_commit_is_known_is_seen() {
+    let with = |found| {
+        transactional(|history| {
+            let booked = What::Booked { within: 8, account: 0, found };
+            history.events.push(Event { at: Duration::ZERO, what: booked });
+        })
+    };
+    let not = |found| [Violation::NotBooked { txn: 8, account: 0, entered: 80, found }];
+    assert_eq!(with(Some(80)), []);
+    assert_eq!(with(Some(93)), [], "of a later one");
+    assert_eq!(with(Some(81)), not(Some(81)), "of the same, that was not the last");
+    assert_eq!(with(Some(70)), not(Some(70)));
+    assert_eq!(with(None), not(None));
+}
+
+#[test]
 fn copies_that_are_not_what_was_read_are_seen() {
     let copied = |copies: &[u32]| {
         transactional(|history| {
@@ -454,12 +511,15 @@ fn what_the_operator_was_told_and_is_not_so_is_seen() {
         history.topics.insert("scratch-1");
         check(&history)
     };
-    assert_eq!(with(What::Topic { name: "scratch-1", exists: Some(true) }), []);
-    assert_eq!(with(What::Topic { name: "scratch-2", exists: None }), []);
-    let gone = [Violation::Topic { name: "scratch-2", told: true }];
-    assert_eq!(with(What::Topic { name: "scratch-2", exists: Some(true) }), gone);
-    let stays = [Violation::Topic { name: "scratch-1", told: false }];
-    assert_eq!(with(What::Topic { name: "scratch-1", exists: Some(false) }), stays);
+    let topic = |name, exists, really| What::Topic { name, exists, really };
+    assert_eq!(with(topic("scratch-1", Some(true), true)), []);
+    assert_eq!(with(topic("scratch-2", None, true)), []);
+    let gone = Violation::Topic { name: "scratch-2", told: true };
+    assert_eq!(with(topic("scratch-2", Some(true), true)), std::slice::from_ref(&gone), "in the end");
+    assert_eq!(with(topic("scratch-2", Some(true), false)), [gone.clone(), gone], "at once");
+    let stays = Violation::Topic { name: "scratch-1", told: false };
+    assert_eq!(with(topic("scratch-1", Some(false), false)), std::slice::from_ref(&stays), "in the end");
+    assert_eq!(with(topic("scratch-1", Some(false), true)), [stays.clone(), stays], "at once");
     assert_eq!(with(What::Read { offset: Some(5) }), []);
     assert_eq!(with(What::Read { offset: Some(6) }), [], "not acknowledged is not refused");
     let unset = |found| [Violation::Unset { acknowledged: 5, found }];

@@ -15,6 +15,7 @@ pub(super) fn check(history: &History, found: &mut Vec<Violation>) {
     whole(history, &transactions, found);
     apart(history, &transactions, found);
     ledger(history, &transactions, found);
+    booked(history, found);
     copied(history, found);
 }
 
@@ -131,6 +132,25 @@ fn ledger(history: &History, transactions: &Transactions, found: &mut Vec<Violat
         let held = history.ledger.get(&account).copied();
         if !may.contains(&held) {
             found.push(Violation::Ledger { account, found: held, committed: may.into_iter().flatten().max() });
+        }
+    }
+}
+
+/// A commit that is known is known to whoever asks. Positions tell their transactions: they are ten times its number and something.
+fn booked(history: &History, found: &mut Vec<Violation>) {
+    let mut entered = BTreeMap::<Txn, i64>::new();
+    for event in &history.events {
+        match &event.what {
+            What::Entered { within, offset, .. } => drop(entered.insert(*within, *offset)),
+            What::Booked { within, account, found: held } => {
+                let Some(entered) = entered.get(within).copied() else { continue };
+                let later = held.is_some_and(|held| held / 10 > *within as i64);
+                if *held != Some(entered) && !later {
+                    let (txn, account, held) = (*within, *account, *held);
+                    found.push(Violation::NotBooked { txn, account, entered, found: held });
+                }
+            }
+            _ => {}
         }
     }
 }
