@@ -92,7 +92,13 @@ impl Shared {
         let state = State {
             fetcher: Fetcher::new(settings.fetch.clone()),
             positions: Positions::new(group, settings.fetch.isolation, settings.fetch.backoff),
-            commits: Commits::new(group, settings.commit_timeout, GROUP_BACKOFF, fastrand::u64(..)),
+            commits: Commits::new(
+                group,
+                settings.commit_timeout,
+                settings.group.request_timeout,
+                GROUP_BACKOFF,
+                fastrand::u64(..),
+            ),
             held: HashMap::new(),
             member: None,
             leave_by: None,

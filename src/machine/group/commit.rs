@@ -8,6 +8,10 @@
 //! ```
 //!
 //! Nothing here depends on fetching, and no failure of a commit stops it (librdkafka#2933).
+//!
+//! A request that was not answered may still be on its way, and be taken behind the ones that follow it on another connection: the
+//! position goes back, or forward again after a seek, and nobody is told. So the last position that was committed since is
+//! committed once more when nothing of that can come any more.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -97,8 +101,11 @@ pub(crate) struct CommitTransmit {
 pub(crate) struct Commits {
     group: String,
     timeout: Duration,
+    /// How long a request that was not answered may still be on its way.
+    lingering: Duration,
     backoff: ExponentialFullJitter,
     pending: BTreeMap<TopicPartition, Entry>,
+    doubts: BTreeMap<TopicPartition, Doubt>,
     in_flight: Option<InFlight>,
     not_before: Option<Instant>,
     failures: u32,
@@ -110,31 +117,55 @@ pub(crate) struct Commits {
 
 #[derive(Debug)]
 struct Entry {
+    place: Place,
+    deadline: Instant,
+    /// The calls that wait for it, with the offset that each gave. None where it is committed once more.
+    tickets: Vec<(u64, Offset)>,
+}
+
+/// What is committed of a partition.
+#[derive(Debug, Clone)]
+struct Place {
     offset: Offset,
     leader_epoch: Option<LeaderEpoch>,
     note: Option<String>,
-    deadline: Instant,
-    /// The calls that wait for it, with the offset that each gave.
-    tickets: Vec<(u64, Offset)>,
+}
+
+/// A partition of which a request was not answered.
+#[derive(Debug)]
+struct Doubt {
+    /// Nothing of it comes behind what is sent from then on.
+    until: Instant,
+    /// What was committed since.
+    place: Option<Place>,
 }
 
 #[derive(Debug)]
 struct InFlight {
     id: u64,
     target: CommitTarget,
+    sent: Instant,
     entries: BTreeMap<TopicPartition, Entry>,
     /// Partitions that went while the request was on its way: its answer decides, but it is not repeated.
     forgotten: BTreeSet<TopicPartition>,
 }
 
 impl Commits {
-    /// Nothing to commit yet. Each position is tried for `timeout`.
-    pub(crate) fn new(group: impl Into<String>, timeout: Duration, backoff: ExponentialFullJitter, seed: u64) -> Self {
+    /// Nothing to commit yet. Each position is tried for `timeout`; a request that was not answered may be taken for `lingering` more.
+    pub(crate) fn new(
+        group: impl Into<String>,
+        timeout: Duration,
+        lingering: Duration,
+        backoff: ExponentialFullJitter,
+        seed: u64,
+    ) -> Self {
         Self {
             group: group.into(),
             timeout,
+            lingering,
             backoff,
             pending: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             in_flight: None,
             not_before: None,
             failures: 0,
@@ -150,24 +181,31 @@ impl Commits {
         let CommitRequest { partition, offset, leader_epoch, note } = request;
         let mut tickets = self.pending.remove(&partition).map(|older| older.tickets).unwrap_or_default();
         tickets.push((ticket, offset));
-        let deadline = now + self.timeout;
-        self.pending.insert(partition, Entry { offset, leader_epoch, note, deadline, tickets });
+        let place = Place { offset, leader_epoch, note };
+        self.pending.insert(partition, Entry { place, deadline: now + self.timeout, tickets });
     }
 
     /// Whether something of these partitions is not decided yet.
     pub(crate) fn is_busy_with(&self, partitions: &BTreeSet<TopicPartition>) -> bool {
-        let flying = self.in_flight.iter().flat_map(|request| request.entries.keys());
-        self.pending.keys().chain(flying).any(|partition| partitions.contains(partition))
+        self.undecided().any(|partition| partitions.contains(partition))
     }
 
     /// Whether anything is not decided yet.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.in_flight.is_none()
+        self.undecided().next().is_none()
+    }
+
+    /// Partitions that somebody waits for.
+    fn undecided(&self) -> impl Iterator<Item = &TopicPartition> {
+        let flying = self.in_flight.iter().flat_map(|request| &request.entries);
+        let waited_for = |(_, entry): &(_, &Entry)| !entry.tickets.is_empty();
+        self.pending.iter().chain(flying).filter(waited_for).map(|(partition, _)| partition)
     }
 
     /// These partitions are not ours any more.
     pub(crate) fn forget<'a>(&mut self, partitions: impl IntoIterator<Item = &'a TopicPartition>) {
         for partition in partitions {
+            self.doubts.remove(partition);
             if let Some(entry) = self.pending.remove(partition) {
                 self.conclude(partition.clone(), entry, &Err(CommitFailure::Lost));
             }
@@ -181,13 +219,18 @@ impl Commits {
 
     /// The next request to send, where one may be sent now.
     pub(crate) fn poll_transmit(&mut self, now: Instant, gate: &CommitGate) -> Option<CommitTransmit> {
-        if self.in_flight.is_some() || self.pending.is_empty() {
+        if self.in_flight.is_some() {
+            return None;
+        }
+        self.reaffirm(now);
+        if self.pending.is_empty() {
             return None;
         }
         let target = match gate {
             CommitGate::Open(target) => target.clone(),
             CommitGate::Held => return None,
             CommitGate::Closed => {
+                self.doubts.clear();
                 for (partition, entry) in std::mem::take(&mut self.pending) {
                     self.conclude(partition, entry, &Err(CommitFailure::Lost));
                 }
@@ -201,7 +244,7 @@ impl Commits {
         let entries = std::mem::take(&mut self.pending);
         let request = self.request(&target, &entries);
         let node = target.node;
-        self.in_flight = Some(InFlight { id: self.last_id, target, entries, forgotten: BTreeSet::new() });
+        self.in_flight = Some(InFlight { id: self.last_id, target, sent: now, entries, forgotten: BTreeSet::new() });
         Some(CommitTransmit { id: self.last_id, node, request })
     }
 
@@ -212,9 +255,14 @@ impl Commits {
 
     /// When to call [`Self::handle_timeout`] and then [`Self::poll_transmit`].
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        let expiry = self.pending.values().map(|entry| entry.deadline).min()?;
-        let retry = if self.in_flight.is_none() { self.not_before } else { None };
-        Some(retry.map_or(expiry, |retry| retry.min(expiry)))
+        let expiry = self.pending.values().map(|entry| entry.deadline).min();
+        if self.in_flight.is_some() {
+            return expiry;
+        }
+        let retry = self.not_before.filter(|_| !self.pending.is_empty());
+        let doubts = self.doubts.iter().filter(|(partition, _)| !self.pending.contains_key(*partition));
+        let again = doubts.map(|(_, doubt)| doubt.until.max(self.not_before.unwrap_or(doubt.until))).min();
+        [expiry, retry, again].into_iter().flatten().min()
     }
 
     /// Gives up what was tried for long enough.
@@ -241,7 +289,10 @@ impl Commits {
             let Some(entry) = request.entries.remove(&partition) else { continue };
             let code = ErrorCode(answer.error_code);
             match verdict(code) {
-                Verdict::Done => self.conclude(partition, entry, &Ok(())),
+                Verdict::Done => {
+                    self.settle_doubt(&partition, &entry, request.sent);
+                    self.conclude(partition, entry, &Ok(()));
+                }
                 Verdict::Refused => self.conclude(partition, entry, &Err(CommitFailure::Refused(code))),
                 Verdict::Again => {
                     reaction.moved |= matches!(code, ErrorCode::NOT_COORDINATOR | ErrorCode::COORDINATOR_NOT_AVAILABLE);
@@ -275,6 +326,10 @@ impl Commits {
         let Some(request) = self.take(id) else { return CommitReaction::default() };
         let last = Some(what);
         for (partition, entry) in request.entries {
+            if !request.forgotten.contains(&partition) {
+                let until = now + self.lingering;
+                self.doubts.entry(partition.clone()).or_insert(Doubt { until, place: None }).until = until;
+            }
             if fatal {
                 self.conclude(partition, entry, &Err(CommitFailure::TimedOut { last: last.clone() }));
             } else {
@@ -288,9 +343,32 @@ impl Commits {
 
     /// The membership is over: nothing more will be committed.
     pub(crate) fn close(&mut self) {
+        self.doubts.clear();
         let flying = self.in_flight.take().map(|request| request.entries).unwrap_or_default();
         for (partition, entry) in std::mem::take(&mut self.pending).into_iter().chain(flying) {
             self.conclude(partition, entry, &Err(CommitFailure::Lost));
+        }
+    }
+
+    /// Commits once more what a request that was not answered may have undone.
+    fn reaffirm(&mut self, now: Instant) {
+        let (pending, deadline) = (&mut self.pending, now + self.timeout);
+        self.doubts.retain(|partition, doubt| {
+            if now < doubt.until || pending.contains_key(partition) {
+                return true;
+            }
+            let Some(place) = doubt.place.clone() else { return false };
+            pending.insert(partition.clone(), Entry { place, deadline, tickets: Vec::new() });
+            true
+        });
+    }
+
+    /// A position was committed by a request that left at `sent`.
+    fn settle_doubt(&mut self, partition: &TopicPartition, entry: &Entry, sent: Instant) {
+        match self.doubts.get_mut(partition) {
+            Some(doubt) if sent < doubt.until => doubt.place = Some(entry.place.clone()),
+            Some(_) => drop(self.doubts.remove(partition)),
+            None => {}
         }
     }
 
@@ -339,9 +417,9 @@ impl Commits {
         for (partition, entry) in entries {
             let position = OffsetCommitRequestPartition::default()
                 .with_partition_index(partition.partition)
-                .with_committed_offset(entry.offset.0)
-                .with_committed_leader_epoch(entry.leader_epoch.map_or(-1, |epoch| epoch.0))
-                .with_committed_metadata(entry.note.clone().map(StrBytes::from_string));
+                .with_committed_offset(entry.place.offset.0)
+                .with_committed_leader_epoch(entry.place.leader_epoch.map_or(-1, |epoch| epoch.0))
+                .with_committed_metadata(entry.place.note.clone().map(StrBytes::from_string));
             match topics.last_mut().filter(|topic| topic.name.as_str() == partition.topic.as_str()) {
                 Some(topic) => topic.partitions.push(position),
                 None => {
@@ -395,12 +473,10 @@ mod tests {
         let codes = ErrorCode::known().filter(|code| !code.is_ok()).chain([ErrorCode(9_999)]);
         for code in codes {
             let now = Instant::now();
-            let mut commits = Commits::new("g", Duration::from_secs(10), GROUP_BACKOFF, 1);
+            let mut commits = Commits::new("g", Duration::from_secs(10), Duration::from_secs(30), GROUP_BACKOFF, 1);
             let partition = TopicPartition::new("t", 0);
             commits.commit(now, 1, CommitRequest { partition, offset: Offset(5), leader_epoch: None, note: None });
-            let member_id = StrBytes::from_static_str("m");
-            let target = CommitTarget { node: NodeId(1), member_id, generation: 3, instance_id: None };
-            let sent = commits.poll_transmit(now, &CommitGate::Open(target)).unwrap();
+            let sent = commits.poll_transmit(now, &gate()).unwrap();
             let answer = OffsetCommitResponsePartition::default().with_error_code(code.0);
             let topic = OffsetCommitResponseTopic::default()
                 .with_name(StrBytes::from_static_str("t").into())
@@ -420,4 +496,74 @@ mod tests {
             assert_eq!(reaction.fenced.is_some(), lost.contains(&code), "{code}");
         }
     }
+
+    /// A request that was given up came to the coordinator behind the next one, on a connection of its own: the committed position went
+    /// back, and stayed there where nothing more was read.
+    #[test]
+    fn a_position_is_committed_once_more_when_a_request_without_an_answer_can_come_no_more() {
+        let (mut now, partition) = (Instant::now(), TopicPartition::new("t", 0));
+        let mut commits = Commits::new("g", Duration::from_secs(60), LINGERING, GROUP_BACKOFF, 1);
+        let commit = |commits: &mut Commits, now, ticket, offset| {
+            let (partition, offset) = (TopicPartition::new("t", 0), Offset(offset));
+            commits.commit(now, ticket, CommitRequest { partition, offset, leader_epoch: None, note: None });
+        };
+        let sends = |commits: &mut Commits, now: Instant| {
+            let sent = commits.poll_transmit(now, &gate())?;
+            Some((sent.id, sent.request.topics[0].partitions[0].committed_offset))
+        };
+        commit(&mut commits, now, 1, 5);
+        let (lost, _) = sends(&mut commits, now).expect("it leaves");
+        commits.handle_failure(now, lost, false, "no answer".to_owned());
+        let given_up = now;
+        commit(&mut commits, now, 2, 9);
+        now = commits.poll_timeout().expect("it is tried again");
+        commits.handle_timeout(now);
+        let (id, offset) = sends(&mut commits, now).expect("it leaves");
+        assert_eq!(offset, 9);
+        commits.handle_response(now, id, &made());
+        assert!(std::iter::from_fn(|| commits.poll_outcome()).all(|outcome| outcome.result == Ok(())));
+        assert!(commits.is_idle() && !commits.is_busy_with(&[partition.clone()].into()), "nobody waits");
+
+        assert_eq!(commits.poll_timeout(), Some(given_up + LINGERING));
+        assert_eq!(sends(&mut commits, now), None);
+        now = given_up + LINGERING;
+        let (id, offset) = sends(&mut commits, now).expect("once more");
+        assert_eq!((offset, commits.is_idle()), (9, true), "which holds up nobody that leaves");
+        commits.handle_failure(now, id, false, "no answer".to_owned());
+        now = commits.poll_timeout().expect("it is not forgotten");
+        let (id, offset) = sends(&mut commits, now).expect("and again");
+        assert_eq!(offset, 9);
+        commits.handle_response(now, id, &made());
+        now += LINGERING;
+        let (id, _) = sends(&mut commits, now).expect("until nothing can come behind it");
+        commits.handle_response(now, id, &made());
+        assert_eq!((sends(&mut commits, now), commits.poll_timeout(), commits.poll_outcome()), (None, None, None));
+    }
+
+    #[test]
+    fn nothing_is_committed_once_more_of_a_partition_that_went() {
+        let (now, partition) = (Instant::now(), TopicPartition::new("t", 0));
+        let mut commits = Commits::new("g", Duration::from_secs(60), LINGERING, GROUP_BACKOFF, 1);
+        let request = CommitRequest { partition: partition.clone(), offset: Offset(5), leader_epoch: None, note: None };
+        commits.commit(now, 1, request);
+        let sent = commits.poll_transmit(now, &gate()).unwrap();
+        commits.handle_failure(now, sent.id, false, "no answer".to_owned());
+        commits.forget([&partition]);
+        assert_eq!(commits.poll_timeout(), None);
+        assert!(commits.poll_transmit(now + LINGERING, &gate()).is_none());
+    }
+
+    fn gate() -> CommitGate {
+        let member_id = StrBytes::from_static_str("m");
+        CommitGate::Open(CommitTarget { node: NodeId(1), member_id, generation: 3, instance_id: None })
+    }
+
+    fn made() -> OffsetCommitResponse {
+        let topic = OffsetCommitResponseTopic::default()
+            .with_name(StrBytes::from_static_str("t").into())
+            .with_partitions(vec![OffsetCommitResponsePartition::default()]);
+        OffsetCommitResponse::default().with_topics(vec![topic])
+    }
+
+    const LINGERING: Duration = Duration::from_secs(30);
 }

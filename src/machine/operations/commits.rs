@@ -29,7 +29,7 @@ impl Operated for Member {
 
     fn new(choices: &mut Choices<'_>) -> Self {
         let backoff = ExponentialFullJitter { first: Duration::from_millis(100), max: Duration::from_secs(1) };
-        let commits = Commits::new("g", TIMEOUT, backoff, u64::from(choices.below(9)));
+        let commits = Commits::new("g", TIMEOUT, LINGERING, backoff, u64::from(choices.below(9)));
         let (gate, unsettled) = (CommitGate::Held, BTreeMap::new());
         Self { commits, now: Instant::now(), gate, asked: None, unsettled, last_ticket: 0 }
     }
@@ -148,4 +148,5 @@ fn answer(choices: &mut Choices<'_>) -> OffsetCommitResponse {
     OffsetCommitResponse::default().with_topics(topics)
 }
 
+const LINGERING: Duration = Duration::from_secs(3);
 const TIMEOUT: Duration = Duration::from_secs(5);

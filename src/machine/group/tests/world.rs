@@ -91,7 +91,7 @@ impl World {
         let group = Group::new(self.now, config, topics.iter().map(|topic| Topic::from(*topic)), seed);
         self.nodes.push(Node {
             group,
-            commits: Commits::new("g", Duration::from_secs(60), GROUP_BACKOFF, seed),
+            commits: Commits::new("g", Duration::from_secs(60), Duration::from_secs(30), GROUP_BACKOFF, seed),
             owns: BTreeMap::new(),
             revoking: BTreeSet::new(),
             handler: Duration::ZERO,
