@@ -415,7 +415,12 @@ pub(super) struct Around<'a> {
 fn follow(log: &mut PartitionLog, leader: &PartitionLog, wall: Timestamp) {
     // Each round drops an epoch that the leader does not have, so this ends.
     while let Some(epoch) = log.latest_epoch() {
-        let agreed = leader.end_of_epoch(epoch).map_or(Offset(0), |(_, end)| end);
+        let agreed = match leader.end_of_epoch(epoch) {
+            Some((known, end)) if known == epoch => end,
+            // What was written here since the epoch that both know is not there, however long that one is.
+            Some((known, end)) => end.min(log.end_of_epoch(known).map_or(Offset(0), |(_, own)| own)),
+            None => Offset(0),
+        };
         if agreed >= log.end() {
             break;
         }

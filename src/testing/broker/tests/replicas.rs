@@ -151,3 +151,28 @@ fn a_follower_that_begins_within_a_batch_has_it_whole() {
     }
     assert_eq!(values(&rig.fetch(3, "t", 0, 1)), ["a", "b", "c", "d"], "the batch of the position, whole");
 }
+
+/// Found by the simulation: a leader that came back before it had followed has what it wrote before, up to where the other one's newer
+/// records end or beyond. The other one kept those, and had them beside the leader's.
+#[test]
+fn a_follower_drops_what_it_wrote_in_an_epoch_that_the_leader_does_not_have() {
+    let mut rig = Rig::new(2).topic("t", 1);
+    let write = |rig: &mut Rig, node, value| {
+        let request = produce("t", 0, batch_of(&[value]).into_bytes(), 1);
+        assert_eq!(rig.ask_node(node, 9, &request).responses[0].partition_responses[0].error_code, 0);
+    };
+    rig.cluster.set_following(2, false, rig.now);
+    for value in ["a", "b", "c"] {
+        write(&mut rig, 1, value);
+    }
+    rig.cluster.set_following(1, false, rig.now);
+    rig.cluster.move_leader(&at("t", 0), 2, rig.now).expect("node 2 runs");
+    for value in ["x", "y"] {
+        write(&mut rig, 2, value);
+    }
+    rig.cluster.move_leader(&at("t", 0), 1, rig.now).expect("node 1 runs");
+    write(&mut rig, 1, "d");
+    rig.cluster.set_following(2, true, rig.now);
+    assert_eq!(rig.cluster.batches(&at("t", 0), 2), rig.cluster.batches(&at("t", 0), 1));
+    assert_eq!(values(&rig.fetch(1, "t", 0, 0)), ["a", "b", "c", "d"]);
+}
