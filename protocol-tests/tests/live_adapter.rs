@@ -40,6 +40,13 @@ contract!(zstd_without_linger, |options: KafkaAdapterBuilder| {
     options.compression(Codec::Zstd).linger(Duration::ZERO)
 });
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn share_groups_settle_record_by_record() {
+    let Some(kafka) = kafka() else { return };
+    let fixture = LiveKafka::new(kafka, KafkaAdapterBuilder::share_groups);
+    kafka_harbor::testing::contract::records_are_settled_one_by_one(&fixture).await;
+}
+
 #[derive(Debug)]
 struct LiveKafka {
     bootstrap: String,
