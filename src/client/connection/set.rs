@@ -36,6 +36,11 @@ impl Connections {
         by_node.insert(node, connection.clone());
         connection
     }
+
+    /// Keeps this one no longer than others hold it.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.0.by_node.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+    }
 }
 
 impl std::fmt::Debug for Connections {

@@ -19,15 +19,15 @@ use crate::protocol::error_code::ErrorCode;
 use crate::protocol::share::{ShareAcknowledged, ShareFetched};
 use crate::record::{LeaderEpoch, NodeId, TopicPartition};
 
-/// Says to a broker what the sessions want said, for as long as the membership lasts.
+/// Says to a broker what the sessions want said, until they have done with it; returns which it was.
 ///
 /// Every wait has an end: the loop looks again at the latest after [`LOOK_AGAIN`], whatever wake-up was lost.
-pub(super) async fn run(shared: Arc<Shared>, node: NodeId, connection: Connection, changed: Arc<Notify>) {
+pub(super) async fn run(shared: Arc<Shared>, node: NodeId, connection: Connection, changed: Arc<Notify>) -> NodeId {
     let mut failures = 0_u32;
     loop {
-        let next = shared.lock().sessions.poll(now(), node);
-        let plan = match next {
+        let plan = match shared.poll_broker(node) {
             Next::Send(plan) => Arc::new(plan),
+            Next::Gone => return node,
             Next::Wait(until) => {
                 // A session that needs no end is closed by having been asked for.
                 shared.changed.notify_one();

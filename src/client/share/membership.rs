@@ -27,8 +27,8 @@ pub(super) struct Membership {
     sessions: Connections,
     /// Requests under way. They end with the task.
     answers: JoinSet<Answer>,
-    /// Loops of the brokers. They end with the task.
-    loops: JoinSet<()>,
+    /// Loops of the brokers. They end when nothing is to be said to the broker any more, or with the task.
+    loops: JoinSet<NodeId>,
     look_for_topics: Instant,
     end: Option<MemberEnd>,
 }
@@ -79,8 +79,10 @@ impl Membership {
                     Ok(answer) => self.handle(answer),
                     Err(error) => self.died(&error),
                 },
-                // They do not end by themselves.
-                Some(Err(error)) = self.loops.join_next(), if !self.loops.is_empty() => self.died(&error),
+                Some(ended) = self.loops.join_next(), if !self.loops.is_empty() => match ended {
+                    Ok(node) => self.sessions.forget(node),
+                    Err(error) => self.died(&error),
+                },
                 () = self.shared.changed.notified() => {}
                 Ok(()) = views.changed() => {
                     let view = views.borrow_and_update().clone();

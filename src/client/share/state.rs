@@ -13,7 +13,7 @@ use super::{
     ShareError, ShareEvent,
 };
 use crate::client::{Cluster, Stale, now};
-use crate::machine::share::{Outcome, SessionEvent, Sessions};
+use crate::machine::share::{Next, Outcome, SessionEvent, Sessions};
 use crate::record::NodeId;
 
 /// One member, as its tasks and handles share it.
@@ -113,6 +113,17 @@ impl Shared {
         let mut wakes = self.wakes.0.lock().unwrap_or_else(PoisonError::into_inner);
         let new = !wakes.contains_key(&node);
         (wakes.entry(node).or_default().clone(), new)
+    }
+
+    /// What the loop of this broker is to do. Where that is to end, it has: the next to speak to the broker makes a new one.
+    pub(super) fn poll_broker(&self, node: NodeId) -> Next {
+        let mut state = self.lock();
+        let next = state.sessions.poll(now(), node);
+        if matches!(next, Next::Gone) {
+            // Under both locks: whoever names the broker again after this finds no loop, and whoever did before it has one.
+            self.wakes.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&node);
+        }
+        next
     }
 
     pub(super) fn wake_all(&self) {

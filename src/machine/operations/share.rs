@@ -75,6 +75,7 @@ impl Operated for Consumer {
                     self.plans.push(plan);
                 }
                 Next::Wait(next) => assert!(next.is_none_or(|at| at > self.now), "a wake-up that is past"),
+                Next::Gone => assert!(!self.sessions.nodes().contains(&node), "gone, and spoken of"),
             }
         }
         self.told();

@@ -22,6 +22,8 @@
 //! meanwhile waits for it. A fetch waits briefly at the broker while anything is held, and not at all when it carries
 //! acknowledgements. Records are fetched when they are asked for and none is buffered: their locks run from then on.
 //!
+//! A broker that leads nothing of the assignment any more has its session closed when nothing is held of it, and is forgotten.
+//!
 //! A broker refuses all that one request acknowledges of a partition if it refuses part of it. What is refused for the state of a
 //! record is asked again in halves, so that a lost lock costs only its own record.
 
@@ -113,6 +115,9 @@ pub(crate) enum Next {
     Send(Plan),
     /// Nothing until then, or until something changes.
     Wait(Option<Instant>),
+    /// Nothing ever, unless [`Sessions::nodes`] names it again: it leads nothing of the assignment and holds no session. Nothing is
+    /// known of it any more.
+    Gone,
 }
 
 /// What an answer says of one partition.
@@ -290,10 +295,14 @@ impl Sessions {
         if let Some(not_before) = node.not_before.filter(|not_before| now < *not_before && !self.closing) {
             return Next::Wait(Some(not_before));
         }
+        let leads = self.leads(at);
         let node = self.nodes.get_mut(&at).expect("it was just there");
         node.not_before = None;
         if self.closing {
             return self.closing(now, at);
+        }
+        if !leads && node.held.is_empty() && node.waiting.is_empty() {
+            return self.retire(now, at);
         }
         let (due, next) = self.due(now, at);
         let wanted = self.wanted && self.ready.is_empty() && !due.is_empty();
@@ -308,13 +317,13 @@ impl Sessions {
         // A partition that is acknowledged by a fetch becomes part of the session.
         let foreign = pieces.iter().any(|piece| !due.contains(&piece.id));
         if !pieces.is_empty() && (!may_fetch || renews || foreign) {
-            return Next::Send(self.plan(now, at, None, pieces));
+            return Next::Send(self.plan(now, at, None, pieces, false));
         }
         if !may_fetch {
             return Next::Wait(if self.wanted { next } else { None });
         }
         let fetch = self.fetch(at, &due, room, !pieces.is_empty());
-        Next::Send(self.plan(now, at, Some(fetch), pieces))
+        Next::Send(self.plan(now, at, Some(fetch), pieces, false))
     }
 
     /// The answer to a request.
@@ -390,6 +399,27 @@ impl Sessions {
         (due.into_iter().map(|(id, _)| *id).collect(), next)
     }
 
+    /// Whether it leads anything of the assignment.
+    fn leads(&self, at: NodeId) -> bool {
+        self.assigned.values().any(|part| part.leader.is_some_and(|(node, _)| node == at))
+    }
+
+    /// Ends the session with a broker that nothing is asked of any more, and then forgets the broker: nodes come and go for as long
+    /// as a cluster lives.
+    fn retire(&mut self, now: Instant, at: NodeId) -> Next {
+        if self.is_known_to(at) {
+            return Next::Send(self.plan(now, at, None, Vec::new(), true));
+        }
+        self.nodes.remove(&at);
+        Next::Gone
+    }
+
+    /// Whether the broker has a session of this member, which needs an end: one that was never answered is not known to be there.
+    fn is_known_to(&self, at: NodeId) -> bool {
+        let session = self.nodes.get(&at).map(|node| &node.session);
+        matches!(session, Some(Session::Open { epoch, .. }) if *epoch != OPEN)
+    }
+
     /// What to ask for, and how the session changes by it.
     fn fetch(&mut self, at: NodeId, due: &BTreeSet<PartitionId>, room: usize, acknowledges: bool) -> PlannedFetch {
         let node = self.nodes.get_mut(&at).expect("a request is made of a broker that is there");
@@ -419,7 +449,7 @@ impl Sessions {
         }
     }
 
-    fn plan(&mut self, now: Instant, at: NodeId, fetch: Option<PlannedFetch>, pieces: Vec<Piece>) -> Plan {
+    fn plan(&mut self, now: Instant, at: NodeId, fetch: Option<PlannedFetch>, pieces: Vec<Piece>, ends: bool) -> Plan {
         self.last_id += 1;
         let node = self.nodes.get_mut(&at).expect("a request is made of a broker that is there");
         node.in_flight = Some(self.last_id);
@@ -428,20 +458,20 @@ impl Sessions {
             // What is acknowledged belongs to a session, and a fetch opens one.
             Session::None | Session::Closed => (0, OPEN),
         };
-        let epoch = if self.closing { CLOSE } else { epoch };
+        let epoch = if ends { CLOSE } else { epoch };
         Plan::new((self.last_id, at, session, epoch), now, fetch, pieces, (&self.group, &self.member))
     }
 
     fn closing(&mut self, now: Instant, at: NodeId) -> Next {
+        let known = self.is_known_to(at);
         let node = self.nodes.get_mut(&at).expect("a request is made of a broker that is there");
-        // A session that was never answered is not known to be there, and what is not there needs no end.
-        if !matches!(node.session, Session::Open { epoch, .. } if epoch != OPEN) {
+        if !known {
             node.session = Session::Closed;
             return Next::Wait(None);
         }
         // All of it, even what was to share its partition with nothing: there is no second time.
         let pieces = node.waiting.drain(..).collect();
-        Next::Send(self.plan(now, at, None, pieces))
+        Next::Send(self.plan(now, at, None, pieces, true))
     }
 
     fn fetched(&mut self, now: Instant, plan: &Plan, lock_timeout: Duration, part: PartAnswer) {

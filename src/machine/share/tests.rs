@@ -41,14 +41,14 @@ impl Rig {
     fn plan(&mut self, at: NodeId) -> Plan {
         match self.sessions.poll(self.now, at) {
             Next::Send(plan) => plan,
-            Next::Wait(until) => panic!("waits until {until:?}"),
+            next => panic!("{next:?}"),
         }
     }
 
     fn waits(&mut self, at: NodeId) -> Option<Instant> {
         match self.sessions.poll(self.now, at) {
-            Next::Send(plan) => panic!("{plan:?}"),
             Next::Wait(until) => until,
+            next => panic!("{next:?}"),
         }
     }
 
@@ -403,6 +403,55 @@ fn an_acknowledgement_refused_by_one_that_leads_no_more_may_have_happened() {
     }
 }
 
+/// A member of a cluster whose nodes are replaced, day by day, spoke of all that there ever were: a session and a task for each.
+#[test]
+fn brokers_that_lead_nothing_any_more_are_forgotten() {
+    let mut rig = Rig::new(&[0]);
+    for (epoch, id) in (1..).zip(10..1_000) {
+        let (old, new) = (NodeId(id), NodeId(id + 1));
+        rig.lead(old, 2 * epoch);
+        rig.sessions.want(true);
+        let open = rig.plan(old);
+        rig.answer(&open, ErrorCode::NONE, vec![acquired(0, &[(0, 6)])]);
+        let batch = rig.sessions.poll_batch(rig.now).unwrap();
+        rig.lead(new, 2 * epoch + 1);
+        rig.sessions.want(false);
+        assert_eq!(rig.waits(old), None, "it is still to hear of the records");
+        rig.acknowledge(&batch, (0, 6), Accept).unwrap();
+        let last = rig.plan(old);
+        rig.answer(&last, ErrorCode::NONE, vec![part(0, ErrorCode::NONE, ErrorCode::NONE)]);
+        assert_eq!(rig.outcomes(), [(0, 6, Ok(()))]);
+        let close = rig.plan(old);
+        assert_eq!((close.epoch, said(&close)), (-1, vec![]));
+        match id % 3 {
+            0 => rig.answer(&close, ErrorCode::NONE, vec![]),
+            1 => rig.answer(&close, ErrorCode::SHARE_SESSION_NOT_FOUND, vec![]),
+            _ => {
+                rig.sessions.handle_failure(rig.now, &close, &NoAnswer::NotSent);
+                rig.now += SECOND;
+            }
+        }
+        rig.now += SECOND;
+        assert!(matches!(rig.sessions.poll(rig.now, old), Next::Gone));
+        assert_eq!(rig.events(), Vec::<String>::new(), "nobody is told of what nobody needs");
+        assert_eq!(rig.sessions.nodes(), [new].into(), "one leads");
+    }
+}
+
+#[test]
+fn a_broker_that_leads_again_before_its_session_has_ended_gets_another() {
+    let mut rig = Rig::new(&[0]);
+    let open = rig.plan(A);
+    rig.answer(&open, ErrorCode::NONE, vec![]);
+    rig.lead(B, 2);
+    let close = rig.plan(A);
+    rig.lead(A, 3);
+    assert_eq!(rig.waits(A), None, "one request at a time");
+    rig.answer(&close, ErrorCode::NONE, vec![]);
+    let again = rig.plan(A);
+    assert_eq!((again.epoch, changes(&again)), (0, (vec![0], vec![])));
+    assert_ne!(again.session, open.session);
+}
 #[test]
 fn what_waited_until_its_lock_had_ended_is_not_handed_over() {
     let mut rig = Rig::new(&[0]);
