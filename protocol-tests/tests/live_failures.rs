@@ -2,6 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "live_failures/feed.rs"]
+mod feed;
+#[path = "live_failures/memberships.rs"]
+mod memberships;
+#[path = "live_failures/share.rs"]
+mod share;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
