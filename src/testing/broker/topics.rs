@@ -8,7 +8,7 @@ use super::node::Nodes;
 use super::partition::Partition;
 use crate::memory::TopicConfig;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::Topic;
+use crate::record::{Topic, TopicPartition};
 
 /// One topic.
 #[derive(Debug)]
@@ -79,6 +79,16 @@ impl Topics {
     /// The name of the topic with this id; none that is hidden.
     pub(super) fn name_of(&self, id: Uuid) -> Option<&Topic> {
         self.by_id.get(&id).filter(|name| !self.hidden.contains(*name))
+    }
+
+    /// Partitions by their topics, with their ids; those of topics that are not there are left out.
+    pub(super) fn by_topic<'a>(
+        &self,
+        partitions: impl IntoIterator<Item = &'a TopicPartition>,
+    ) -> impl Iterator<Item = (&'a Topic, Uuid, Vec<i32>)> {
+        let mut by_topic: BTreeMap<&Topic, Vec<i32>> = BTreeMap::new();
+        partitions.into_iter().for_each(|at| by_topic.entry(&at.topic).or_default().push(at.partition));
+        by_topic.into_iter().filter_map(|(name, partitions)| Some((name, self.get(name)?.1.id, partitions)))
     }
 
     /// A partition by its topic's name.

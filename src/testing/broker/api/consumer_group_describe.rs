@@ -1,13 +1,13 @@
 //! ConsumerGroupDescribe: members of groups of the new protocol, what they have and are to have (KIP-848).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kafka_protocol::messages::consumer_group_describe_response::{Assignment, DescribedGroup, Member, TopicPartitions};
 use kafka_protocol::messages::{ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, GroupId, TopicName};
 
 use super::Serve;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::{Topic, TopicPartition};
+use crate::record::TopicPartition;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::consumer_group::ConsumerGroup;
 use crate::testing::broker::core::{Core, text};
@@ -68,12 +68,9 @@ fn described(core: &Core, call: &Call, id: GroupId, group: &ConsumerGroup) -> De
 }
 
 fn assignment(core: &Core, partitions: &BTreeSet<TopicPartition>) -> Assignment {
-    let mut by_topic: BTreeMap<&Topic, Vec<i32>> = BTreeMap::new();
-    partitions.iter().for_each(|at| by_topic.entry(&at.topic).or_default().push(at.partition));
-    let topics = by_topic.into_iter().filter_map(|(name, partitions)| {
-        let (_, topic) = core.topics.get(name)?;
-        let of = TopicPartitions::default().with_topic_id(topic.id).with_topic_name(TopicName(text(name.as_str())));
-        Some(of.with_partitions(partitions))
+    let topics = core.topics.by_topic(partitions).map(|(name, id, partitions)| {
+        let of = TopicPartitions::default().with_topic_id(id).with_topic_name(TopicName(text(name.as_str())));
+        of.with_partitions(partitions)
     });
     Assignment::default().with_topic_partitions(topics.collect())
 }

@@ -1,6 +1,6 @@
 //! ConsumerGroupHeartbeat: all that a member of a group of the new protocol says and hears (KIP-848).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions as Owned;
@@ -100,12 +100,9 @@ fn named(core: &Core, owned: &[Owned]) -> BTreeSet<TopicPartition> {
 
 fn answer(core: &Core, group: &str, beaten: Beaten) -> ConsumerGroupHeartbeatResponse {
     let assignment = beaten.assigned.map(|assigned| {
-        let mut by_topic: BTreeMap<Topic, Vec<i32>> = BTreeMap::new();
-        assigned.into_iter().for_each(|at| by_topic.entry(at.topic).or_default().push(at.partition));
-        let topics = by_topic.into_iter().filter_map(|(name, partitions)| {
-            let (_, topic) = core.topics.get(&name)?;
-            Some(TopicPartitions::default().with_topic_id(topic.id).with_partitions(partitions))
-        });
+        let by_topic = core.topics.by_topic(&assigned);
+        let topics = by_topic
+            .map(|(_, id, partitions)| TopicPartitions::default().with_topic_id(id).with_partitions(partitions));
         Assignment::default().with_topic_partitions(topics.collect())
     });
     let own = core.group_millis(group, "consumer.heartbeat.interval.ms");

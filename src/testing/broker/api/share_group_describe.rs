@@ -1,13 +1,10 @@
 //! ShareGroupDescribe: members of share groups and what is assigned to them (KIP-932).
 
-use std::collections::BTreeMap;
-
 use kafka_protocol::messages::share_group_describe_response::{Assignment, DescribedGroup, Member, TopicPartitions};
 use kafka_protocol::messages::{GroupId, ShareGroupDescribeRequest, ShareGroupDescribeResponse, TopicName};
 
 use super::Serve;
 use crate::protocol::error_code::ErrorCode;
-use crate::record::Topic;
 use crate::testing::broker::call::{Call, Step};
 use crate::testing::broker::core::{Core, text};
 use crate::testing::broker::groups::{GROUP_OPERATIONS, Kind};
@@ -60,12 +57,9 @@ fn described(core: &Core, id: GroupId, group: &ShareGroup) -> DescribedGroup {
 }
 
 fn assignment(core: &Core, member: &share_group::Member) -> Assignment {
-    let mut by_topic: BTreeMap<&Topic, Vec<i32>> = BTreeMap::new();
-    member.assigned.iter().for_each(|at| by_topic.entry(&at.topic).or_default().push(at.partition));
-    let topics = by_topic.into_iter().filter_map(|(name, partitions)| {
-        let (_, topic) = core.topics.get(name)?;
-        let of = TopicPartitions::default().with_topic_id(topic.id).with_topic_name(TopicName(text(name.as_str())));
-        Some(of.with_partitions(partitions))
+    let topics = core.topics.by_topic(&member.assigned).map(|(name, id, partitions)| {
+        let of = TopicPartitions::default().with_topic_id(id).with_topic_name(TopicName(text(name.as_str())));
+        of.with_partitions(partitions)
     });
     Assignment::default().with_topic_partitions(topics.collect())
 }

@@ -1,7 +1,5 @@
 //! ShareGroupHeartbeat: all that a member of a share group says and hears (KIP-932).
 
-use std::collections::BTreeMap;
-
 use kafka_protocol::messages::share_group_heartbeat_response::{Assignment, TopicPartitions};
 use kafka_protocol::messages::{ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse};
 
@@ -69,12 +67,9 @@ fn beat(core: &mut Core, call: &Call, request: ShareGroupHeartbeatRequest) -> Re
 
 fn answer(core: &Core, beaten: Beaten) -> ShareGroupHeartbeatResponse {
     let assignment = beaten.assigned.map(|assigned| {
-        let mut by_topic: BTreeMap<Topic, Vec<i32>> = BTreeMap::new();
-        assigned.into_iter().for_each(|at| by_topic.entry(at.topic).or_default().push(at.partition));
-        let topics = by_topic.into_iter().filter_map(|(name, partitions)| {
-            let (_, topic) = core.topics.get(&name)?;
-            Some(TopicPartitions::default().with_topic_id(topic.id).with_partitions(partitions))
-        });
+        let by_topic = core.topics.by_topic(&assigned);
+        let topics = by_topic
+            .map(|(_, id, partitions)| TopicPartitions::default().with_topic_id(id).with_partitions(partitions));
         Assignment::default().with_topic_partitions(topics.collect())
     });
     // Who leaves does not beat again.

@@ -47,14 +47,7 @@ impl Lie {
             change(&mut answer);
             call::encode::<R>(version, id, &answer).expect("a lie that can be written")
         };
-        Self {
-            name: format!("{api}: {name}"),
-            api,
-            tell: Arc::new(tell),
-            is_fatal: false,
-            repeats: false,
-            first_version: false,
-        }
+        Self::new(api, name, tell)
     }
 
     /// Other bytes, from a frame with its length to what is sent instead.
@@ -65,14 +58,12 @@ impl Lie {
             change(&mut frame);
             Bytes::from(frame)
         };
-        Self {
-            name: format!("{api}: {name}"),
-            api,
-            tell: Arc::new(tell),
-            is_fatal: false,
-            repeats: false,
-            first_version: false,
-        }
+        Self::new(api, name, tell)
+    }
+
+    fn new(api: ApiKey, name: &str, tell: impl Fn(i16, &Bytes) -> Bytes + Send + Sync + 'static) -> Self {
+        let (name, tell) = (format!("{api}: {name}"), Arc::new(tell));
+        Self { name, api, tell, is_fatal: false, repeats: false, first_version: false }
     }
 
     /// One that is told where transactions are still added to by requests of their own.
