@@ -1,5 +1,6 @@
 //! What a delivery allocates, counted: between batch and handler nothing.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 use std::sync::Arc;

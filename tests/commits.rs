@@ -1,5 +1,6 @@
 //! What is committed and when, and what is told of it.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

@@ -1,5 +1,6 @@
 //! Who is handled when: partitions at once, levels apart, turns.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

@@ -1,5 +1,6 @@
 //! The waits of retry levels.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

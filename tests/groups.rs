@@ -1,5 +1,6 @@
 //! Ladders that are shared, and ladders that are new.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

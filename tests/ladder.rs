@@ -1,5 +1,6 @@
 //! The way of a record that fails: retry levels, dead letters, and what it carries along.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

@@ -1,5 +1,6 @@
 //! Lag and health through the public face, on the broker in memory.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,6 @@
 //! Starting, stopping, shutting down: at every moment.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

@@ -1,6 +1,7 @@
 //! What a consumer does when what is beneath it goes wrong in ways that the broker in memory does not know: a log that
 //! goes back, an adapter that panics.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;

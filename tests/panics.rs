@@ -1,6 +1,7 @@
 //! Code of the application that panics where one does not look for it: in what an error says of itself, in the clock, in
 //! names, waits and serializers. Nothing dies of it.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;

@@ -1,5 +1,6 @@
 //! The harbor's producer through its public face, on the broker in memory.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::sync::{Arc, Mutex};

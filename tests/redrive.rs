@@ -1,5 +1,6 @@
 //! Redrive through the public face, on the broker in memory and in virtual time.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;

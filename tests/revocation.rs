@@ -1,5 +1,6 @@
 //! Partitions that go, and come back.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in tests a panic is the report")]
 
 mod support;

@@ -1,5 +1,6 @@
 //! Ladders that others write to: retries that name no group, as members of the Node package leave them.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;

@@ -1,5 +1,6 @@
 //! Where reading begins on a partition without a commit, and what of that decision outlives a restart.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;

@@ -1,6 +1,7 @@
 //! Records that are too large for where a hop takes them: its headers do not fit, or the topic takes less than the
 //! source.
 
+#![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod support;

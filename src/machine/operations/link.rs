@@ -209,8 +209,8 @@ impl Connection {
         }
     }
 
+    #[cfg(feature = "sasl")]
     fn credentials(&mut self, choices: &mut Choices<'_>) {
-        #[cfg(feature = "sasl")]
         if self.transport == Transport::Served && self.link.poll_login() {
             use crate::machine::sasl::{Exchange, LoginError, Plain};
             let credentials = match choices.once_in(4) {
@@ -224,6 +224,9 @@ impl Connection {
             self.link.handle_credentials(self.now, credentials, random);
         }
     }
+
+    #[cfg(not(feature = "sasl"))]
+    fn credentials(&mut self, _: &mut Choices<'_>) {}
 
     fn dropped(&mut self) {
         self.transport = Transport::None;
