@@ -31,6 +31,8 @@ pub(super) struct Partition {
     pub(super) leader_epoch: i32,
     logs: BTreeMap<i32, PartitionLog>,
     high_watermark: i64,
+    /// Where each follower was when it followed this leader last. What it has from others says nothing before that.
+    followed_to: BTreeMap<i32, Offset>,
     /// Since when each in-sync follower lacks something.
     behind_since: BTreeMap<i32, Instant>,
     moving: Option<Move>,
@@ -90,6 +92,7 @@ impl Partition {
             leader_epoch: 0,
             logs,
             high_watermark: 0,
+            followed_to: BTreeMap::new(),
             behind_since: BTreeMap::new(),
             moving: None,
         };
@@ -300,6 +303,7 @@ impl Partition {
         }
         self.logs.retain(|node, _| replicas.contains(node));
         self.in_sync.retain(|node| replicas.contains(node));
+        self.followed_to.retain(|node, _| replicas.contains(node));
         self.behind_since.retain(|node, _| replicas.contains(node));
         self.replicas = replicas;
         if self.leader.is_some_and(|leader| !self.replicas.contains(&leader)) {
@@ -346,9 +350,10 @@ impl Partition {
         for (node, log) in &mut self.logs {
             if around.nodes.get(*node).is_some_and(|node| node.is_up && node.follows && !node.is_paused) {
                 follow(log, &source, around.wall);
+                self.followed_to.insert(*node, log.end());
                 self.in_sync.insert(*node);
             }
-            match log.end() == source.end() {
+            match self.followed_to.get(node) == Some(&source.end()) {
                 true => self.behind_since.remove(node),
                 false => Some(*self.behind_since.entry(*node).or_insert(around.now)),
             };
@@ -376,6 +381,7 @@ impl Partition {
 
     fn lead(&mut self, node: i32, around: &Around<'_>) {
         self.leader = Some(node);
+        self.followed_to.clear();
         self.behind_since.clear();
         self.begin_epoch(self.leader_epoch.saturating_add(1));
         let end = self.logs.get(&node).map_or(0, |log| log.end().0);
@@ -391,8 +397,13 @@ impl Partition {
     }
 
     fn move_high_watermark(&mut self) {
-        let least = self.in_sync.iter().filter_map(|node| self.log(*node)).map(|log| log.end().0).min();
-        self.high_watermark = self.high_watermark.max(least.unwrap_or(0));
+        let Some(end) = self.leader_log().map(PartitionLog::end) else { return };
+        let followers = self.in_sync.iter().filter(|node| Some(**node) != self.leader);
+        // One that has not followed this leader yet holds it where it is.
+        let followed_to: Option<Vec<Offset>> = followers.map(|node| self.followed_to.get(node).copied()).collect();
+        if let Some(followed_to) = followed_to {
+            self.high_watermark = followed_to.into_iter().fold(end, Offset::min).0.max(self.high_watermark);
+        }
     }
 
     fn leader_mut(&mut self) -> Result<&mut PartitionLog, ErrorCode> {

@@ -176,3 +176,24 @@ fn a_follower_drops_what_it_wrote_in_an_epoch_that_the_leader_does_not_have() {
     assert_eq!(rig.cluster.batches(&at("t", 0), 2), rig.cluster.batches(&at("t", 0), 1));
     assert_eq!(values(&rig.fetch(1, "t", 0, 0)), ["a", "b", "c", "d"]);
 }
+
+/// Found by the simulation: an in-sync follower that has followed the leader before alone was counted by where its log ended, and a
+/// record was acknowledged that no other node had.
+#[test]
+fn what_a_follower_has_from_the_leader_before_counts_for_nothing() {
+    let mut rig = three();
+    rig.cluster.set_following(2, false, rig.now);
+    let lost = rig.ask_node(1, 9, &produce("t", 0, batch_of(&["a", "b"]).into_bytes(), 1));
+    assert_eq!(lost.responses[0].partition_responses[0].error_code, 0);
+    rig.cluster.set_following(3, false, rig.now);
+    rig.cluster.crash(1, rig.now);
+    assert_eq!(rig.cluster.partition(&at("t", 0)).expect("there").in_sync, [2, 3], "3 is ahead of its leader");
+    let writer = rig.connect(2);
+    rig.send(writer, 9, &produce("t", 0, batch_of(&["x"]).into_bytes(), -1).with_timeout_ms(60_000));
+    assert_eq!(rig.next(writer), None, "node 3 does not have it");
+    assert_eq!(values(&rig.fetch(2, "t", 0, 0)), [""; 0]);
+    rig.cluster.set_following(3, true, rig.now);
+    let answer = rig.answer::<ProduceRequest>(writer, 9).expect("node 3 has it now");
+    assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
+    assert_eq!(values(&rig.fetch(2, "t", 0, 0)), ["x"]);
+}
