@@ -80,7 +80,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let logs = Logs::of(history);
     written(history, &logs, &mut found);
-    logged(history, &mut found);
+    logged(history, &logs, &mut found);
     transactions::check(history, &mut found);
     read(history, &logs, &mut found);
     drained(history, &mut found);
@@ -168,13 +168,13 @@ fn written(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
 }
 
 /// The logs by themselves.
-fn logged(history: &History, found: &mut Vec<Violation>) {
+fn logged(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
     for (partition, log) in &history.logs {
         if let Some((offset, _)) = (0..).zip(log).find(|(place, logged)| logged.offset != *place) {
             found.push(Violation::Hole { partition: *partition, offset });
         }
     }
-    let excused = excused(history);
+    let excused = excused(history, logs);
     let mut places = BTreeMap::<Value, Vec<(i32, i64)>>::new();
     for (partition, log) in originals(history) {
         let mut last = BTreeMap::<usize, Value>::new();
@@ -194,8 +194,9 @@ fn logged(history: &History, found: &mut Vec<Violation>) {
 
 /// What may be written again because its leader forgot its producer while a request with it may have been under way: before the producer had
 /// its answer, or after, where that took so long that a try of it may have gone unanswered. That try comes when the network lets it through,
-/// and to a broker that remembers nothing it is new. No client can help it.
-fn excused(history: &History) -> BTreeSet<Value> {
+/// and to a broker that remembers nothing it is new. No client can help it. A follower that comes back when what it lacks is deleted has
+/// forgotten, too: it begins anew where the leader's log begins.
+fn excused(history: &History, logs: &Logs<'_>) -> BTreeSet<Value> {
     let mut waiting = BTreeMap::<i32, BTreeMap<Value, Duration>>::new();
     let mut astray = BTreeMap::<i32, BTreeSet<Value>>::new();
     let mut excused = BTreeSet::new();
@@ -214,6 +215,12 @@ fn excused(history: &History) -> BTreeSet<Value> {
                 excused.extend(waiting.get(partition).into_iter().flat_map(BTreeMap::keys));
                 excused.extend(astray.get(partition).into_iter().flatten());
             }
+            What::Deleting { partition, before } => {
+                let waiting = waiting.entry(*partition).or_default();
+                let astray = astray.entry(*partition).or_default();
+                let deleted = logs.range(*partition, 0, *before).iter().filter_map(Logged::value);
+                excused.extend(deleted.filter(|value| waiting.contains_key(value) || astray.contains(value)));
+            }
             _ => {}
         }
     }
@@ -231,8 +238,9 @@ struct Readers {
     next: BTreeMap<Stint, i64>,
     /// Everything before it was given to somebody, or covered by a batch.
     handed: i64,
-    /// The furthest commit that was acknowledged.
-    acknowledged: Option<i64>,
+    /// The furthest commit that was acknowledged, with whose it was and when.
+    acknowledged: Option<(i64, Stint, Duration)>,
+    commits: Commits,
     /// Who began behind it, with what was acknowledged and what each found. One that was expelled since it had asked is told its beginning
     /// late, when a successor has committed: nothing of it is taken any more. Any other commits.
     behind: BTreeMap<Stint, (i64, Option<i64>)>,
@@ -244,6 +252,32 @@ impl Readers {
         if from <= self.handed.max(deleted) {
             self.handed = self.handed.max(next);
         }
+    }
+}
+
+/// Commits of which a request may have gone astray, and come when the network lets it through.
+///
+/// It sets a group back behind later commits, and no answer tells that. A member that stays commits once more when none can come any more; one
+/// that goes before does not, and the next one reads again what it had read.
+#[derive(Default)]
+struct Commits {
+    tried: BTreeMap<(Stint, i64), Duration>,
+    astray: BTreeSet<(Stint, i64)>,
+    gone: BTreeMap<Stint, Duration>,
+}
+
+impl Commits {
+    fn decide(&mut self, stint: Stint, offset: i64, at: Duration) {
+        let since = self.tried.remove(&(stint, offset));
+        if since.is_some_and(|since| at.saturating_sub(since) >= REQUEST_TIMEOUT) {
+            self.astray.insert((stint, offset));
+        }
+    }
+
+    /// Whether a request for `offset` may have come behind the commit that was acknowledged, of one who did not stay.
+    fn may_have_set_back(&self, offset: i64, (_, stint, at): (i64, Stint, Duration)) -> bool {
+        let went = self.gone.get(&stint).is_some_and(|gone| *gone < at + 2 * REQUEST_TIMEOUT);
+        went && (self.astray.contains(&(stint, offset)) || self.tried.contains_key(&(stint, offset)))
     }
 }
 
@@ -270,15 +304,28 @@ fn read(history: &History, logs: &Logs<'_>, found: &mut Vec<Violation>) {
                 readers.next.entry(*stint).and_modify(|next| *next = *offset);
             }
             What::Gone { stint, partition, .. } => {
-                partitions.entry((stint.group, *partition)).or_default().next.remove(stint);
+                let readers = partitions.entry((stint.group, *partition)).or_default();
+                readers.next.remove(stint);
+                readers.commits.gone.insert(*stint, event.at);
+            }
+            What::Committing { stint, partition, offset } => {
+                let readers = partitions.entry((stint.group, *partition)).or_default();
+                readers.commits.tried.entry((*stint, *offset)).or_insert(event.at);
+            }
+            What::NotCommitted { stint, partition, offset } => {
+                let readers = partitions.entry((stint.group, *partition)).or_default();
+                readers.commits.decide(*stint, *offset, event.at);
             }
             What::Committed { stint, partition, offset } => {
                 let readers = partitions.entry((stint.group, *partition)).or_default();
+                readers.commits.decide(*stint, *offset, event.at);
                 if let Some((acknowledged, found_there)) = readers.behind.remove(stint) {
                     let (group, partition) = (stint.group, *partition);
                     found.push(Violation::CommitForgotten { group, partition, acknowledged, found: found_there });
                 }
-                readers.acknowledged = readers.acknowledged.max(Some(*offset));
+                if readers.acknowledged.is_none_or(|(furthest, ..)| *offset > furthest) {
+                    readers.acknowledged = Some((*offset, *stint, event.at));
+                }
             }
             What::Deleting { partition, before } => {
                 let deleted = deleted.entry(*partition).or_default();
@@ -310,8 +357,10 @@ fn assigned(
         // Without a commit it begins at the oldest record, of which none is deleted before it is committed.
         found.push(Violation::CommittedBeyond { group, partition, committed: position, handed });
     }
-    if let Some(acknowledged) = readers.acknowledged.filter(|acknowledged| Some(*acknowledged) > committed) {
-        readers.behind.insert(stint, (acknowledged, committed));
+    if let Some(acknowledged) = readers.acknowledged.filter(|(offset, ..)| Some(*offset) > committed)
+        && !committed.is_some_and(|found| readers.commits.may_have_set_back(found, acknowledged))
+    {
+        readers.behind.insert(stint, (acknowledged.0, committed));
     }
 }
 

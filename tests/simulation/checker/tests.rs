@@ -243,6 +243,24 @@ fn a_commit_that_is_forgotten_is_seen() {
     assert_eq!(check(&history(whats, &[1, 2, 3], 3)), []);
 }
 
+/// Seed 46909: a request that the network had held came behind a later commit, in the moment before its member left.
+#[test]
+fn a_commit_that_one_astray_sets_back_is_excused_where_its_member_went() {
+    let forgotten = Violation::CommitForgotten { group: Group::Classic, partition: 0, acknowledged: 2, found: Some(1) };
+    let committing = What::Committing { stint: stint(1), partition: 0, offset: 1 };
+    let mut whats = good();
+    whats.splice(7..=7, [committing, committed(1, 1), committed(1, 2)]);
+    let mut set_back = history(whats, &[1, 2, 3], 3);
+    assert_eq!(check(&set_back), [forgotten.clone()], "it was answered at once");
+    set_back.events[8..].iter_mut().for_each(|event| event.at = REQUEST_TIMEOUT);
+    assert_eq!(check(&set_back), []);
+    set_back.events[10..].iter_mut().for_each(|event| event.at = 3 * REQUEST_TIMEOUT);
+    assert_eq!(check(&set_back), [forgotten.clone()], "it stayed");
+    set_back.events[10..].iter_mut().for_each(|event| event.at = REQUEST_TIMEOUT);
+    set_back.events[7].what = What::Committing { stint: stint(1), partition: 0, offset: 0 };
+    assert_eq!(check(&set_back), [forgotten], "another one was astray");
+}
+
 #[test]
 fn what_waits_after_the_calm_is_seen() {
     let stuck = Violation::Stuck { group: Group::Classic, partition: 0, committed: 2, end: 3 };
@@ -276,6 +294,22 @@ fn what_a_forgetful_broker_takes_twice_is_excused_and_nothing_else() {
     late.events[5..].iter_mut().for_each(|event| event.at = REQUEST_TIMEOUT);
     assert_eq!(late.events[5].what, acknowledged(2, 1));
     assert_eq!(check(&late), []);
+}
+
+/// Seed 145707: a follower came back when the batch was deleted, and led when it was sent again.
+#[test]
+fn what_was_deleted_before_its_acknowledgement_may_come_again() {
+    let log = [1, 2, 3, 2];
+    let mut whats = good();
+    whats.push(handed(2, 3, &[2]));
+    let inverted = Violation::Inverted { partition: 0, offset: 3, before: value(0, 3), after: value(0, 2) };
+    let all = [inverted, Violation::Twice { value: value(0, 2), places: vec![(0, 1), (0, 3)] }];
+    whats.insert(5, What::Deleting { partition: 0, before: 1 });
+    assert_eq!(check(&history(whats.clone(), &log, 4)), all, "it was not deleted");
+    whats[5] = What::Deleting { partition: 0, before: 2 };
+    assert_eq!(check(&history(whats.clone(), &log, 4)), []);
+    whats.swap(5, 6);
+    assert_eq!(check(&history(whats, &log, 4)), all, "it was acknowledged");
 }
 
 #[test]
