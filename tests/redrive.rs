@@ -3,6 +3,8 @@
 #![cfg(feature = "harbor")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "redrive/parts.rs"]
+mod parts;
 mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +22,7 @@ use kafka_harbor::harbor::{
     CancelSignal, DeadLetter, Deserializer, Failure, Harbor, HarborError, Json, RedriveReport, code,
 };
 use kafka_harbor::memory::{Effect, Fault, Operation};
-use kafka_harbor::observe::{CommitFailed, ErrorReported, MessageRedriven, Observer};
+use kafka_harbor::observe::{CommitFailed, ErrorReported, MessageRedriven, Observer, RedriveProgress};
 use kafka_harbor::protocol::error_code::ErrorCode;
 use kafka_harbor::record::{Header, Offset, Record};
 use support::pass_on::pass_on;
@@ -32,7 +34,7 @@ const GROUP: &str = "orders-dlq-redrive";
 const SECOND: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
+struct Told(Arc<Mutex<Vec<String>>>, Arc<Mutex<Vec<(u64, bool)>>>);
 
 impl Told {
     fn add(&self, what: String) {
@@ -51,6 +53,10 @@ impl Observer for Told {
             "{}/{}/{} to {} by {} id {id}",
             event.from, event.partition, event.offset, event.to, event.group
         ));
+    }
+
+    fn redrive_progress(&self, event: &RedriveProgress<'_>) {
+        self.1.lock().unwrap().push((event.reprocessed, event.done));
     }
 
     fn commit_failed(&self, event: &CommitFailed<'_>) {
@@ -138,7 +144,15 @@ async fn letters_go_back_as_if_they_had_never_failed() {
     assert_eq!(record.key.as_deref(), Some(&b"a"[..]));
     let names: Vec<_> =
         record.headers.iter().map(|header| String::from_utf8_lossy(&header.name).into_owned()).collect();
-    let expected = ["x-tenant", "x-correlation-id", "x-redriven-from", "x-redriven-at", "x-produced-at", "x-producer"];
+    let expected = [
+        "x-tenant",
+        "x-correlation-id",
+        "x-redriven-from",
+        "x-redriven-at",
+        "x-produced-at",
+        "x-producer",
+        "x-redrive-count",
+    ];
     assert_eq!(names, expected);
     assert_eq!(record.header("x-correlation-id"), Some(&b"id-a"[..]));
     assert_eq!(record.header("x-redriven-from"), Some(DLQ.as_bytes()));

@@ -60,6 +60,8 @@ fn walk(names: &HeaderNames, source: HeadersView<'_>) {
         let redriven = Encoded::new(&stamp.redrive(written.view(), &Topic::from("o-dlq")));
         let fresh = names.read_ladder(redriven.view());
         assert!(fresh.block.is_none() && fresh.group.is_none(), "a redrive left a trace of the ladder");
+        let before = names.redrives_of(written.view());
+        assert_eq!(names.redrives_of(redriven.view()), (before + 1).min(MAX_COUNT));
         assert!(foreign(names, redriven.view()) == given);
     }
     let lost = Encoded::new(&stamp.unroutable(source, "no owner"));
@@ -115,7 +117,7 @@ fn foreign<'a>(names: &HeaderNames, headers: HeadersView<'a>) -> Vec<(&'a [u8], 
     headers.into_iter().filter(|(name, _)| ours.iter().all(|known| known.as_bytes() != *name)).collect()
 }
 
-fn all(names: &HeaderNames) -> [&str; 11] {
+fn all(names: &HeaderNames) -> [&str; 12] {
     [
         names.correlation_id(),
         names.produced_at(),
@@ -127,6 +129,7 @@ fn all(names: &HeaderNames) -> [&str; 11] {
         names.dead_lettered_at(),
         names.redriven_from(),
         names.redriven_at(),
+        names.redrive_count(),
         names.retry_group(),
     ]
 }

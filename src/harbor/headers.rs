@@ -9,7 +9,8 @@
 //!                              first-failure-at, last-error
 //!                              retry-group                    the same                    removed
 //!                                                             dead-lettered-at            removed
-//!                                                                                         redriven-from, redriven-at
+//!                                                                                         redriven-from, redriven-at,
+//!                                                                                         redrive-count
 //! others     as given          copied, bytes and order        copied                      copied
 //! ```
 //!
@@ -79,6 +80,8 @@ names! {
     redriven_from = "redriven-from";
     /// When it was brought back.
     redriven_at = "redriven-at";
+    /// How often it was brought back. Not known to the Node package, which copies it, on hops and redrives alike.
+    redrive_count = "redrive-count";
     /// The group whose delivery failed. Not known to the Node package, which copies it.
     retry_group = "retry-group";
 }
@@ -142,6 +145,14 @@ impl HeaderNames {
     /// The correlation id as it stands there. It may be blank.
     pub(crate) fn correlation_of<'a>(&self, headers: HeadersView<'a>) -> Option<&'a [u8]> {
         headers.last(&self.0.correlation_id.bytes).flatten()
+    }
+
+    /// How often the record was brought back. Where a redrive of the Node package brought it back, which counts nothing, it
+    /// was once at least.
+    pub(crate) fn redrives_of(&self, headers: HeadersView<'_>) -> u32 {
+        let value = |name: &Name| headers.last(&name.bytes).flatten();
+        let told = value(&self.0.redrive_count).and_then(|count| read_count(&String::from_utf8_lossy(count)));
+        told.unwrap_or_else(|| u32::from(value(&self.0.redriven_from).is_some()))
     }
 
     /// Reads what the ladder wrote, in one pass. On an original topic such headers mean nothing and are not read.
@@ -313,11 +324,13 @@ impl Stamp<'_> {
             &names.dead_lettered_at,
             &names.retry_group,
         ];
+        let count = self.by.names.redrives_of(source).saturating_add(1).min(MAX_COUNT);
         let mut headers = copied(source);
         headers.retain(|header| tracking.iter().all(|name| name.bytes != header.name));
         set(&mut headers, &names.redriven_from, from.as_str().to_owned());
         set(&mut headers, &names.redriven_at, self.now.clone());
         self.send(&mut headers);
+        set(&mut headers, &names.redrive_count, count.to_string());
         headers
     }
 }

@@ -97,7 +97,7 @@ pub use lag::PartitionLag;
 pub use lifecycle::ConsumerStatus;
 pub use prepare::{TopicChecks, TopicDefaults};
 pub use producer::{Message, Producer, ProducerBuilder};
-pub use redrive::{DeadLetter, IntoVerdict, Redrive, RedriveError, RedriveReport};
+pub use redrive::{DeadLetter, IntoVerdict, Redrive, RedriveError, RedriveReason, RedriveReport};
 pub use serializer::{Deserializer, Json, Nullable, Raw, Serializer, Text};
 pub use signals::SignalHandlers;
 

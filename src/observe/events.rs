@@ -236,6 +236,26 @@ pub struct MessageRedriven<'a> {
     pub correlation_id: Option<&'a str>,
 }
 
+/// How far a redrive is.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct RedriveProgress<'a> {
+    /// The dead-letter topic.
+    pub from: &'a Topic,
+    /// The redrive's group.
+    pub group: &'a str,
+    /// Letters that were brought back.
+    pub reprocessed: u64,
+    /// Letters that its filter did not want.
+    pub skipped: u64,
+    /// Letters that were brought back too often before, and stay.
+    pub exhausted: u64,
+    /// How long it has been at work.
+    pub elapsed: Duration,
+    /// Whether it is over.
+    pub done: bool,
+}
+
 /// Positions could not be committed.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -466,6 +486,10 @@ logged! {
     MessageRedriven: debug "redriven", e {
         from = %e.from, to = %e.to, partition = e.partition, offset = e.offset.0, group = e.group,
         correlation_id = e.correlation_id,
+    };
+    RedriveProgress: debug "redrive", e {
+        from = %e.from, group = e.group, reprocessed = e.reprocessed, skipped = e.skipped, exhausted = e.exhausted,
+        elapsed = ?e.elapsed, done = e.done,
     };
     CommitFailed: warn "not committed: handled again if the process ends now", e {
         group = e.group, partition = %e.partition, offset = e.offset.0, withheld = e.withheld, lost = e.lost,

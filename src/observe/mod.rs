@@ -27,8 +27,8 @@ use std::sync::Arc;
 pub use events::{
     AssignorChanged, CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorInfo, ErrorReported, ErrorScope,
     FailureOutcome, ForeignPartitions, HopRemedy, HopTooLarge, MessageDeadLettered, MessageFailed, MessageProcessed,
-    MessageProduced, MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, StopReason,
-    Throttled, TopicWarning,
+    MessageProduced, MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, RedriveProgress,
+    StopReason, Throttled, TopicWarning,
 };
 pub(crate) use span::{DeliverySpan, send_span};
 
@@ -83,6 +83,8 @@ events! {
     possibly_written: PossiblyWritten;
     /// A dead letter was brought back, and committed where it was.
     message_redriven: MessageRedriven;
+    /// How far a redrive is: at most once a second, and when it ends.
+    redrive_progress: RedriveProgress;
     /// Positions could not be committed. What they cover is done, and is done again if the process ends now.
     commit_failed: CommitFailed;
     /// A consumer stopped.

@@ -240,13 +240,34 @@ fn redriving_removes_every_trace_of_the_ladder() {
     let names: Vec<_> = headers.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         names,
-        ["x-tenant", "x-correlation-id", "x-produced-at", "x-producer", "x-redriven-from", "x-redriven-at"]
+        [
+            "x-tenant",
+            "x-correlation-id",
+            "x-produced-at",
+            "x-producer",
+            "x-redriven-from",
+            "x-redriven-at",
+            "x-redrive-count"
+        ]
     );
     // A later redrive writes over the earlier one's.
     let again =
         stamp.redrive(Fetched::new(&stamp.redrive(Fetched::new(&dead).view(), &"a".into())).view(), &"b".into());
-    assert_eq!(again.len(), 6);
+    assert_eq!(again.len(), 7);
     assert_eq!(again[4], Header::new("x-redriven-from", "b"));
+    assert_eq!(again[6], Header::new("x-redrive-count", "2"));
+}
+
+#[test]
+fn redrives_are_counted_also_those_of_the_node_package() {
+    let count = |headers: &[Header]| HeaderNames::default().redrives_of(Fetched::new(headers).view());
+    assert_eq!(count(&[]), 0);
+    let node = Header::new("x-redriven-from", "orders-dlq");
+    assert_eq!(count(std::slice::from_ref(&node)), 1);
+    assert_eq!(count(&[node.clone(), Header::new("x-redrive-count", "4")]), 4);
+    for nonsense in ["0", "-1", "many", "1234567890", ""] {
+        assert_eq!(count(&[node.clone(), Header::new("x-redrive-count", nonsense)]), 1, "{nonsense}");
+    }
 }
 
 #[test]
@@ -275,6 +296,7 @@ fn any_headers() -> impl Strategy<Value = Vec<Header>> {
         "x-dead-lettered-at",
         "x-redriven-from",
         "x-redriven-at",
+        "x-redrive-count",
         "x-retry-group",
     ]);
     let name =
@@ -370,7 +392,10 @@ mod golden {
         let stamp = stamper.at(to.instant(names.produced_at()));
         let source = Fetched::new(&from.headers);
         if to.name == "redriven" {
-            return stamp.redrive(source.view(), &from.topic.as_str().into());
+            let mut headers = stamp.redrive(source.view(), &from.topic.as_str().into());
+            let count = headers.iter().position(|header| header.name == names.redrive_count()).unwrap();
+            assert_eq!(headers.remove(count).value.as_deref(), Some(&b"1"[..]));
+            return headers;
         }
         let on_ladder = from.name != "original";
         let previous = on_ladder.then(|| names.read_ladder(source.view()).block).flatten();
