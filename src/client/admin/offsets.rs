@@ -32,15 +32,18 @@ pub enum OffsetSpec {
     Latest,
     /// The first record with this time or a later one.
     At(Timestamp),
+    /// The record with the latest time, the first of several (KIP-734, Kafka 3.0). None where the partition is empty.
+    Newest,
 }
 
 impl OffsetSpec {
-    /// As `ListOffsets` has it: -2 and -1 are the ends.
+    /// As `ListOffsets` has it: -2 and -1 are the ends, -3 the latest time.
     fn on_the_wire(self) -> i64 {
         match self {
             Self::Earliest => -2,
             Self::Latest => -1,
             Self::At(timestamp) => timestamp.0.max(0),
+            Self::Newest => -3,
         }
     }
 }
@@ -49,7 +52,7 @@ impl OffsetSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedOffset {
-    /// The offset; absent if no record has the time asked for, or a later one.
+    /// The offset; absent if no record has the time asked for, or a later one, or if there is none at all.
     pub offset: Option<Offset>,
     /// The record's time, where a time was asked for.
     pub timestamp: Option<Timestamp>,
