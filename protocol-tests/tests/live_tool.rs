@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "live_tool/dlq.rs"]
+mod dlq;
+
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -241,6 +244,12 @@ fn a_member_that_could_not_join_in_time_leaves_the_group() {
     let described = run(broker, &["groups", "describe", &group, "--json"]);
     assert_eq!(described.events("group")[0]["members"], 1, "{described:?}");
     stuck.signal("KILL");
+}
+
+#[test]
+fn dead_letters_are_looked_at_brought_back_and_deleted() {
+    let Some(broker) = kafka() else { return };
+    dlq::story(&broker.bootstrap);
 }
 
 #[test]

@@ -4,4 +4,6 @@
 
 mod clients;
 mod differential;
+#[path = "../live_tool/dlq.rs"]
+mod dlq;
 mod orders;

@@ -53,3 +53,14 @@ async fn orders_runs_on_the_dev_broker_and_kcat_reads_what_it_wrote() {
     broker.terminate();
     assert_eq!(tokio::task::spawn_blocking(move || broker.finish(30 * SECOND)).await.unwrap(), Some(0));
 }
+
+#[test]
+fn dead_letters_are_looked_at_brought_back_and_deleted_on_the_dev_broker() {
+    let mut command = tool();
+    command.args(["--json", "dev-broker", "--nodes", "2", "--listen", "127.0.0.1:0"]);
+    let mut broker = Peer::spawn("dev-broker", command);
+    let started = broker.wait_for("started", 60 * SECOND);
+    crate::dlq::story(started["bootstrap"].as_str().unwrap());
+    broker.terminate();
+    assert_eq!(broker.finish(30 * SECOND), Some(0));
+}

@@ -298,7 +298,7 @@ fn pairs(partitions: &[Assigned]) -> Vec<Value> {
 }
 
 /// A group that nobody else is in, and that the broker forgets: nothing is committed.
-fn throw_away_group() -> String {
+pub(crate) fn throw_away_group() -> String {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos());
     format!("kafka-harbor-tool-{}-{nanos}", std::process::id())
 }

@@ -7,6 +7,7 @@ mod connect;
 mod consume;
 #[cfg(feature = "testing")]
 mod dev_broker;
+mod dlq;
 mod door;
 mod failure;
 mod groups;
@@ -22,6 +23,7 @@ mod records;
 mod redrive;
 mod reset;
 mod topics;
+mod when;
 
 use std::process::ExitCode;
 
@@ -70,6 +72,8 @@ enum Command {
     Consume(consume::ConsumeArgs),
     /// Bring dead letters back to where they came from
     Redrive(redrive::RedriveArgs),
+    /// What lies in dead-letter topics: list, show, purge
+    Dlq(dlq::DlqArgs),
     /// Run brokers in memory, for tests and demonstrations
     #[cfg(feature = "testing")]
     DevBroker(dev_broker::DevBrokerArgs),
@@ -101,6 +105,7 @@ async fn run(cli: Cli, output: Output) -> Result<(), Failure> {
         Command::Produce(args) => produce::run(args, &cli.connect, output).await,
         Command::Consume(args) => consume::run(args, &cli.connect, output).await,
         Command::Redrive(args) => redrive::run(args, &cli.connect, output).await,
+        Command::Dlq(args) => dlq::run(args, &cli.connect, output).await,
         #[cfg(feature = "testing")]
         Command::DevBroker(args) => dev_broker::run(args, output).await,
     }

@@ -142,10 +142,15 @@ fn plain(bytes: Option<&[u8]>) -> String {
         None => "null".to_owned(),
         Some([]) => "\"\"".to_owned(),
         Some(bytes) => match std::str::from_utf8(bytes) {
-            Ok(text) => text.chars().flat_map(escape_control).collect(),
+            Ok(text) => escaped(text),
             Err(_) => format!("base64:{}", BASE64.encode(bytes)),
         },
     }
+}
+
+/// A text with its control characters escaped.
+pub(crate) fn escaped(text: &str) -> String {
+    text.chars().flat_map(escape_control).collect()
 }
 
 /// A terminal must not be steered by what a record holds.
