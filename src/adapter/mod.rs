@@ -18,6 +18,7 @@ mod error;
 pub mod kafka;
 mod membership;
 pub mod memory;
+mod positions;
 mod publish;
 mod topics;
 
@@ -38,6 +39,7 @@ pub use membership::{
     PartitionBatch, Position, RecordSet, RecordSetCursor, RecordSetIter, RecordSettlement, Release, ResumeFrom,
     SettleError, SettleFailure, Start, TopicSubscription,
 };
+pub use positions::{GroupPositions, ReadingGroup};
 pub use publish::{Acknowledged, PublishError, Publisher, PublisherOptions, RecordFailure, RecordOutcome};
 pub use topics::{CommittedOffset, PartitionWatermarks, TopicDescription};
 

@@ -126,6 +126,18 @@ impl Group {
         self.committed.get(partition)
     }
 
+    pub(super) fn set_committed(&mut self, partition: &TopicPartition, committed: Committed) -> Result<(), ErrorCode> {
+        if !self.members.is_empty() {
+            return Err(ErrorCode::UNKNOWN_MEMBER_ID);
+        }
+        self.committed.insert(partition.clone(), committed);
+        Ok(())
+    }
+
+    pub(super) fn is_subscribed(&self, topic: &Topic) -> bool {
+        self.members.values().any(|member| member.topics.contains(topic))
+    }
+
     pub(super) fn take_events(&mut self, member: MemberId) -> VecDeque<MemberEvent> {
         self.members.get_mut(&member).map(|member| std::mem::take(&mut member.events)).unwrap_or_default()
     }

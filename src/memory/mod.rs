@@ -363,6 +363,30 @@ impl Broker {
         self.groups.get(group)?.committed(partition)
     }
 
+    /// Sets what a group has committed on a partition, without being a member.
+    ///
+    /// # Errors
+    /// `UNKNOWN_MEMBER_ID` where it has members, as Kafka says it; `UNKNOWN_TOPIC_OR_PARTITION`.
+    pub fn set_committed(
+        &mut self,
+        group: &str,
+        partition: &TopicPartition,
+        committed: Committed,
+    ) -> Result<(), ErrorCode> {
+        self.log(partition)?;
+        self.groups.entry(group.to_owned()).or_default().set_committed(partition, committed)
+    }
+
+    /// The names of all groups.
+    pub fn groups(&self) -> impl Iterator<Item = &str> {
+        self.groups.keys().map(String::as_str)
+    }
+
+    /// Whether a member of the group wants to read the topic.
+    pub fn is_subscribed(&self, group: &str, topic: &Topic) -> bool {
+        self.groups.get(group).is_some_and(|group| group.is_subscribed(topic))
+    }
+
     /// The members of a group, oldest first. `None` for a group that never had one.
     pub fn members(&self, group: &str) -> Option<Vec<MemberId>> {
         let group = self.groups.get(group).filter(|group| group.had_members())?;

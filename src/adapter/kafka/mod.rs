@@ -8,6 +8,7 @@
 
 mod error;
 mod membership;
+mod positions;
 mod publisher;
 mod settings;
 mod share;

@@ -13,6 +13,7 @@
 mod broker;
 mod call;
 mod membership;
+mod positions;
 mod publisher;
 mod record;
 mod seat;
