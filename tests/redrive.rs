@@ -6,6 +6,8 @@
 #[path = "redrive/parts.rs"]
 mod parts;
 mod support;
+#[path = "redrive/undo.rs"]
+mod undo;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -36,6 +36,8 @@ pub mod code {
     pub const PANIC: &str = "PANIC";
     /// A failed record is too large for where it has to go next.
     pub const TOO_LARGE: &str = "TOO_LARGE";
+    /// A group reads what is to be taken back.
+    pub const STILL_READ: &str = "STILL_READ";
     /// A handler's error that gives no code of its own.
     pub const HANDLER: &str = "HANDLER";
 }
@@ -92,6 +94,29 @@ pub enum HarborError {
         /// What the broker said last.
         source: Box<PublishError>,
     },
+    /// A group is at work on a topic that a redrive wrote to, so that nobody can tell what it has read: it has to be stopped
+    /// before the redrive is undone.
+    #[error("group `{group}` is at work on `{topic}` ({members} member(s) now): stop it first")]
+    StillRead {
+        /// The group.
+        group: String,
+        /// The topic.
+        topic: Topic,
+        /// How many members it has; none where it read meanwhile.
+        members: usize,
+    },
+    /// Letters are taken back to their dead-letter topic, but a group could not be moved behind them: it reads them as well.
+    #[error("group `{group}` was not moved to {offset} on {partition}, and reads what was taken back: {source}")]
+    NotPassed {
+        /// The group.
+        group: String,
+        /// Where.
+        partition: TopicPartition,
+        /// The place that it was to be moved to.
+        offset: Offset,
+        /// Why it was not.
+        source: Box<AdapterError>,
+    },
     /// A handler's failure ended the consumer: it aborted, or nothing was left to do with the record.
     #[error(transparent)]
     Handler(#[from] Failure),
@@ -121,6 +146,8 @@ impl HarborError {
             Self::NotPublished(error) if error.is_retryable() => code::RETRY_EXHAUSTED,
             Self::NotPublished(_) => code::ADAPTER,
             Self::HopTooLarge { .. } => code::TOO_LARGE,
+            Self::StillRead { .. } => code::STILL_READ,
+            Self::NotPassed { .. } => code::ADAPTER,
             Self::Closed { .. } => code::CLOSED,
             Self::ShutdownTimeout { .. } => code::SHUTDOWN_TIMEOUT,
             Self::Handler(failure) => failure.code().unwrap_or(code::HANDLER),
@@ -132,6 +159,8 @@ impl HarborError {
         match self {
             Self::Config(_) | Self::Serialization(_) | Self::TopicMissing { .. } | Self::Closed { .. } => false,
             Self::HopTooLarge { .. } => false,
+            Self::StillRead { .. } => true,
+            Self::NotPassed { source, .. } => source.retryable,
             Self::Adapter(error) => error.retryable,
             Self::NotPublished(error) => error.is_retryable(),
             Self::ShutdownTimeout { .. } => true,
@@ -157,7 +186,8 @@ impl HarborError {
             Self::TopicMissing { .. } => "TopicMissingError",
             Self::Adapter(_) => "AdapterError",
             Self::NotPublished(error) if error.is_retryable() => "RetryExhaustedError",
-            Self::NotPublished(_) | Self::HopTooLarge { .. } => "AdapterError",
+            Self::NotPublished(_) | Self::HopTooLarge { .. } | Self::NotPassed { .. } => "AdapterError",
+            Self::StillRead { .. } => "StillReadError",
             Self::Closed { .. } => "ClosedError",
             Self::ShutdownTimeout { .. } => "ShutdownTimeoutError",
             Self::Handler(failure) => failure.name(),

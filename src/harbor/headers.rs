@@ -335,6 +335,30 @@ impl Stamp<'_> {
     }
 }
 
+impl Stamp<'_> {
+    /// The headers of a letter that is taken back from `topic`, where a redrive had brought it. What it told of its failures
+    /// before is not known any more: `error` says what became of it, and its first failure is when it was brought back.
+    pub(crate) fn take_back(&self, source: HeadersView<'_>, topic: &Topic, error: &str) -> Vec<Header> {
+        let names = &*self.by.names.0;
+        let count = self.by.names.redrives_of(source).saturating_sub(1);
+        let redriven_at = source.last(&names.redriven_at.bytes).flatten();
+        let at = redriven_at.and_then(|at| instant::parse(&String::from_utf8_lossy(at)));
+        let mut headers = copied(source);
+        let redrive = [&names.redriven_from, &names.redriven_at, &names.redrive_count];
+        headers.retain(|header| redrive.iter().all(|name| name.bytes != header.name));
+        set(&mut headers, &names.retry_count, "1");
+        set(&mut headers, &names.original_topic, topic.as_str().to_owned());
+        set(&mut headers, &names.first_failure_at, at.map_or(self.now.clone(), |at| instant::write(at).into()));
+        set(&mut headers, &names.last_error, error.to_owned());
+        set(&mut headers, &names.dead_lettered_at, self.now.clone());
+        self.send(&mut headers);
+        if count > 0 {
+            set(&mut headers, &names.redrive_count, count.to_string());
+        }
+        headers
+    }
+}
+
 /// The headers with bytes of their own, and room for ours.
 fn copied(headers: HeadersView<'_>) -> Vec<Header> {
     // A header is at least two bytes of a record that was read, so the count is no lie.

@@ -41,6 +41,15 @@ impl Memo {
         memo
     }
 
+    /// Whether all that a note says stays true when the group is moved to another place: it speaks of the group, not of records.
+    pub(crate) fn can_move(note: Option<&str>) -> bool {
+        let Some(note) = note.filter(|note| !note.is_empty()) else { return true };
+        let mut words = note.split(' ');
+        let names = [PARTITIONS, UNNAMED_FROM];
+        words.next() == Some(VERSION)
+            && words.all(|word| word.split_once('=').is_some_and(|(name, _)| names.contains(&name)))
+    }
+
     /// The note to commit; none where there is nothing to remember.
     pub(crate) fn note(self) -> Option<String> {
         (self != Self::default()).then(|| self.to_string())
@@ -71,6 +80,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_note_that_may_speak_of_records_is_not_moved() {
+        for (note, can) in [
+            (None, true),
+            (Some(""), true),
+            (Some("kafka-harbor/1 partitions=6 unnamed-from=3"), true),
+            (Some("kafka-harbor/1 partitions=6 done=4-7"), false),
+            (Some("kafka-harbor-redrive/1 done=4-7"), false),
+            (Some("kafka-harbor/2 partitions=6"), false),
+        ] {
+            assert_eq!(Memo::can_move(note), can, "{note:?}");
+        }
+    }
 
     #[test]
     fn it_is_read_as_it_was_written() {

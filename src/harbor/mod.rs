@@ -97,7 +97,10 @@ pub use lag::PartitionLag;
 pub use lifecycle::ConsumerStatus;
 pub use prepare::{TopicChecks, TopicDefaults};
 pub use producer::{Message, Producer, ProducerBuilder};
-pub use redrive::{DeadLetter, IntoVerdict, Redrive, RedriveError, RedriveReason, RedriveReport};
+pub use redrive::{
+    DeadLetter, IntoVerdict, Redrive, RedriveError, RedriveReason, RedriveReport, UndoError, UndoLeft, UndoObstacle,
+    UndoRedrive, UndoReport,
+};
 pub use serializer::{Deserializer, Json, Nullable, Raw, Serializer, Text};
 pub use signals::SignalHandlers;
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use kafka_harbor::harbor::{CancelSignal, DeadLetter, Harbor, Period, Raw, Redrive, RedriveReport};
+use kafka_harbor::harbor::{
+    CancelSignal, DeadLetter, Harbor, Period, Raw, Redrive, RedriveReport, UndoError, UndoReport,
+};
 use kafka_harbor::observe::{ErrorReported, MessageRedriven, Observer, RedriveProgress};
-use kafka_harbor::record::{Offset, Timestamp};
+use kafka_harbor::record::{Offset, Timestamp, Topic};
 use serde_json::{Value, json};
 
 use crate::connect::ConnectArgs;
@@ -66,10 +68,18 @@ pub(crate) struct RedriveArgs {
     /// Tell what would be brought back, and why it had failed; write and commit nothing
     #[arg(long)]
     dry_run: bool,
+    /// Take back what a redrive wrote to these topics and nobody has read: their groups must have no members, and are moved behind
+    /// it. With --since and --until only what was brought back then. See `done` of that redrive for its topics and its time
+    #[arg(long, value_name = "TOPIC", conflicts_with_all = NOT_FOR_UNDO)]
+    undo: Vec<String>,
     /// Prefix of the harbor's headers
     #[arg(long, default_value = "x-")]
     header_prefix: String,
 }
+
+/// What says how letters are brought back, and nothing of how that is undone.
+const NOT_FOR_UNDO: [&str; 8] =
+    ["to", "group", "max", "only_present", "last_error", "partitions", "from_offset", "before_offset"];
 
 pub(crate) async fn run(args: RedriveArgs, connect: &ConnectArgs, output: Output) -> Result<(), Failure> {
     let (adapter, client_id) = connect.adapter()?;
@@ -80,6 +90,14 @@ pub(crate) async fn run(args: RedriveArgs, connect: &ConnectArgs, output: Output
         .observer(Arc::new(Told { output }))
         .build()
         .map_err(|error| Failure::usage(chain(&error)))?;
+    if !args.undo.is_empty() {
+        let admin = connect.client()?.admin().with_timeout(connect.timeout());
+        let mut undo = harbor.undo_redrive(args.from.as_str(), admin).times(range(args.since, args.until));
+        undo = args.undo.iter().fold(undo.dry_run(args.dry_run), |undo, topic| undo.topic(topic.as_str()));
+        let outcome = undo.run().await;
+        close(&harbor, output).await;
+        return tell_undone(outcome, output);
+    }
 
     let cancel = CancelSignal::new();
     let redrive = args.apply(harbor.redrive(args.from.as_str()).cancel(cancel.clone()));
@@ -92,9 +110,7 @@ pub(crate) async fn run(args: RedriveArgs, connect: &ConnectArgs, output: Output
             run.await
         }
     };
-    if let Err(error) = harbor.shutdown(SHUTDOWN_WITHIN).await {
-        output.progress(|| format!("kafka-harbor: {}", chain(&error)));
-    }
+    close(&harbor, output).await;
     let (report, failure) = match outcome {
         Ok(report) => (report, None),
         Err(error) => {
@@ -139,6 +155,36 @@ impl RedriveArgs {
     }
 }
 
+async fn close(harbor: &Harbor<Raw>, output: Output) {
+    if let Err(error) = harbor.shutdown(SHUTDOWN_WITHIN).await {
+        output.progress(|| format!("kafka-harbor: {}", chain(&error)));
+    }
+}
+
+/// What was taken back, what was not, and why.
+fn tell_undone(outcome: Result<UndoReport, UndoError>, output: Output) -> Result<(), Failure> {
+    let (report, failure) = match outcome {
+        Ok(report) => (report, None),
+        Err(error) => {
+            let text = chain(&error.source);
+            (error.report, Some(text))
+        }
+    };
+    for (partition, left) in &report.left {
+        let why = left.why.to_string();
+        let fields = json!({
+            "topic": partition.topic.as_str(), "partition": partition.partition, "letters": left.letters, "why": why,
+        });
+        let letters = left.letters.map_or_else(|| "what is there".to_owned(), |letters| format!("{letters} letters"));
+        output.event("left", fields, || Some(format!("{partition}: {letters} left: {why}")))?;
+    }
+    let reason = if report.dry_run { "dry-run" } else { "undone" };
+    let fields = json!({ "reason": reason, "from": report.from.as_str(), "takenBack": report.taken_back });
+    let done = if report.dry_run { "would be taken back" } else { "taken back" };
+    output.event("done", fields, || Some(format!("{} {done}", report.taken_back)))?;
+    failure.map_or(Ok(()), |text| Err(Failure::refused(text)))
+}
+
 /// What was done, or would be, and the reasons.
 fn tell(report: &RedriveReport, output: Output) -> Result<(), Failure> {
     let mut rows: Vec<Vec<Value>> =
@@ -157,7 +203,7 @@ fn tell(report: &RedriveReport, output: Output) -> Result<(), Failure> {
     let fields = json!({
         "reason": reason, "from": report.from.as_str(), "reprocessed": report.reprocessed, "skipped": report.skipped,
         "exhausted": report.exhausted, "withoutTarget": report.without_target, "began": report.began.0,
-        "ended": report.ended.0,
+        "ended": report.ended.0, "targets": report.targets.iter().map(Topic::as_str).collect::<Vec<_>>(),
     });
     output.event("done", fields, || Some(summary(report)))?;
     Ok(())

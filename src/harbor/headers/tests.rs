@@ -259,6 +259,27 @@ fn redriving_removes_every_trace_of_the_ladder() {
 }
 
 #[test]
+fn a_letter_that_is_taken_back_is_one_that_can_be_redriven() {
+    let stamper = stamper();
+    let dead = stamper
+        .at(Timestamp(0))
+        .hop(Fetched::new(&[Header::new("x-tenant", "acme")]).view(), &Hop { dead_letter: true, ..hop(None) });
+    let once = stamper.at(Timestamp(1_000)).redrive(Fetched::new(&dead).view(), &"orders-dlq".into());
+    let twice = stamper.at(Timestamp(2_000)).redrive(Fetched::new(&once).view(), &"orders-dlq".into());
+    for (brought, count) in [(once, 0), (twice, 1)] {
+        let back = stamper.at(Timestamp(3_000)).take_back(Fetched::new(&brought).view(), &"orders".into(), "Undone: x");
+        let back = Fetched::new(&back);
+        let names = HeaderNames::default();
+        let block = names.read_ladder(back.view()).block.unwrap();
+        assert_eq!((block.count, block.original_topic.as_str()), (1, "orders"));
+        assert_eq!((block.first_failure_at, block.last_error.as_str()), (Timestamp(1_000 * (count + 1)), "Undone: x"));
+        assert_eq!(names.redrives_of(back.view()), count as u32, "it was brought back in vain");
+        assert_eq!(back.view().last(b"x-redriven-from"), None);
+        assert_eq!(back.view().last(b"x-tenant").flatten(), Some(&b"acme"[..]));
+    }
+}
+
+#[test]
 fn redrives_are_counted_also_those_of_the_node_package() {
     let count = |headers: &[Header]| HeaderNames::default().redrives_of(Fetched::new(headers).view());
     assert_eq!(count(&[]), 0);

@@ -427,7 +427,7 @@ impl Lane {
         }
         let before = self.place.clone();
         done.into_iter().for_each(|(from, to)| self.place.done(from, to.min(stuck)));
-        self.count(&letters, passed.iter().filter(|(offset, _)| *offset < stuck).map(|(_, passed)| *passed));
+        self.count(&letters, &targets, passed.iter().filter(|(offset, _)| *offset < stuck).map(|(_, passed)| *passed));
         let mut ours = true;
         if self.place != before && !work.plan.dry_run {
             match self.commit().await {
@@ -460,10 +460,13 @@ impl Lane {
         }
     }
 
-    fn count(&self, letters: &[Letter], passed: impl Iterator<Item = Passed>) {
+    fn count(&self, letters: &[Letter], targets: &[Topic], passed: impl Iterator<Item = Passed>) {
         let mut report = self.work.report();
         report.reprocessed += letters.len() as u64;
-        letters.iter().for_each(|letter| report.count_reason(letter.reason.clone()));
+        for (letter, target) in letters.iter().zip(targets) {
+            report.count_reason(letter.reason.clone());
+            report.add_target(target);
+        }
         // What was passed beyond a stuck letter is passed again by the next run.
         for passed in passed {
             match passed {

@@ -21,6 +21,8 @@ mod place;
 mod range;
 mod report;
 mod run;
+mod taking;
+mod undo;
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -44,6 +46,7 @@ pub use filter::IntoVerdict;
 use pace::Rate;
 use range::Selection;
 pub use report::{RedriveError, RedriveReason, RedriveReport};
+pub use undo::{UndoError, UndoLeft, UndoObstacle, UndoRedrive, UndoReport};
 
 /// A redrive to be made: what is brought back, and where to. Made by [`Harbor::redrive`].
 ///

@@ -30,7 +30,7 @@ impl Selection {
 
     pub(super) fn check(&self, problems: &mut Problems) {
         for (option, span) in [("offsets", self.offsets), ("times", self.times)] {
-            if span.from >= span.to {
+            if span.is_empty() {
                 problems.add(option, "is an empty range");
             }
         }
@@ -94,6 +94,10 @@ impl Span {
             Bound::Unbounded => i64::MAX,
         };
         Self { from, to }
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.from >= self.to
     }
 
     pub(super) fn has(self, number: i64) -> bool {

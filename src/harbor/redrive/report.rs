@@ -23,6 +23,8 @@ pub struct RedriveReport {
     pub reasons: Vec<RedriveReason>,
     /// Letters whose reasons are not among [`reasons`](Self::reasons), which holds 50.
     pub other_reasons: u64,
+    /// Where letters were brought to, by name; of more than 50 topics the first 50 that were met.
+    pub targets: Vec<Topic>,
     /// When it began. What it wrote says in its `redriven-at` header a time from here to [`ended`](Self::ended).
     pub began: Timestamp,
     /// When it ended.
@@ -54,6 +56,7 @@ impl RedriveReport {
             without_target: 0,
             reasons: Vec::new(),
             other_reasons: 0,
+            targets: Vec::new(),
             began,
             ended: began,
             dry_run: false,
@@ -72,9 +75,17 @@ impl RedriveReport {
         }
     }
 
+    /// A letter was brought there.
+    pub(super) fn add_target(&mut self, topic: &Topic) {
+        if self.targets.len() < MOST_TARGETS && !self.targets.contains(topic) {
+            self.targets.push(topic.clone());
+        }
+    }
+
     /// The report of a run that is over.
     pub(super) fn at_the_end(mut self, ended: Timestamp) -> Self {
         self.ended = ended;
+        self.targets.sort();
         self.reasons.sort_by(|a, b| b.letters.cmp(&a.letters).then_with(|| a.reason.cmp(&b.reason)));
         self
     }
@@ -131,6 +142,9 @@ impl From<RedriveError> for HarborError {
 
 /// Reasons that are counted apart.
 const MOST_REASONS: usize = 50;
+
+/// Topics that are told: letters may name any number of them.
+const MOST_TARGETS: usize = 50;
 
 /// A reason's length in bytes, but for the character at its end.
 const LONGEST_REASON: usize = 60;

@@ -351,10 +351,10 @@ impl Run {
 }
 
 /// Leaves the group when the run is dropped half way.
-struct LeaveOnDrop(Option<Arc<dyn MembershipHandle>>);
+pub(super) struct LeaveOnDrop(pub(super) Option<Arc<dyn MembershipHandle>>);
 
 impl LeaveOnDrop {
-    async fn now(mut self) {
+    pub(super) async fn now(mut self) {
         if let Some(handle) = self.0.take()
             && let Err(error) = handle.leave(LEAVE_TIMEOUT).await
         {
