@@ -215,6 +215,32 @@ async fn a_group_that_reads_between_two_steps_ends_the_undo() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_undo_that_is_told_to_end_does_the_step_at_hand_whole() {
+    for by_shutdown in [false, true] {
+        let scene = Scene::new(1);
+        let values: Vec<String> = (0..600).map(|n| n.to_string()).collect();
+        scene.letters(&values.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        scene.harbor.redrive(DLQ).only_present(true).run().await.unwrap();
+        scene.stands("shipping", 0, None).await;
+        scene.broker.fault(Fault::new(Operation::Settle, Effect::Delay(2 * SECOND)).for_group("shipping"));
+        let cancel = CancelSignal::new();
+        let undo = tokio::spawn(scene.undo().cancel(cancel.clone()).run());
+        tokio::time::sleep(SECOND).await;
+        if by_shutdown {
+            scene.harbor.shutdown(30 * SECOND).await.unwrap();
+        } else {
+            cancel.cancel();
+        }
+        let report = undo.await.unwrap().unwrap();
+        assert_eq!((report.taken_back, report.cancelled), (500, true));
+        assert_eq!((scene.dead().len(), scene.stood("shipping")), (1_100, Some(500)));
+        let members: usize =
+            scene.broker.groups_of(&["orders".into()]).await.unwrap().iter().map(|group| group.members).sum();
+        assert_eq!(members, 0, "its group is left");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn options_of_an_undo_that_make_no_sense_are_named_together() {
     let scene = Scene::new(1);
     let undo = scene.harbor.undo_redrive(DLQ, scene.broker.clone()).topic(DLQ).times(Timestamp(2)..Timestamp(1));

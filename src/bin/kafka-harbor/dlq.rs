@@ -22,7 +22,8 @@ pub(crate) struct DlqArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Dead-letter topics: how many letters, how many of them no redrive has passed, the oldest, the newest
+    /// Dead-letter topics: how many letters, how many of them wait for a redrive, the oldest, the newest. What a redrive over a range
+    /// brought back counts as waiting until what lies before it is brought back, too
     Ls(ls::LsArgs),
     /// Print letters: headers and value, text or else hex
     Show(show::ShowArgs),

@@ -93,23 +93,17 @@ pub(crate) async fn run(args: RedriveArgs, connect: &ConnectArgs, output: Output
     if !args.undo.is_empty() {
         let admin = connect.client()?.admin().with_timeout(connect.timeout());
         let mut undo = harbor.undo_redrive(args.from.as_str(), admin).times(range(args.since, args.until));
-        undo = args.undo.iter().fold(undo.dry_run(args.dry_run), |undo, topic| undo.topic(topic.as_str()));
-        let outcome = undo.run().await;
+        let cancel = CancelSignal::new();
+        undo = undo.dry_run(args.dry_run).cancel(cancel.clone());
+        undo = args.undo.iter().fold(undo, |undo, topic| undo.topic(topic.as_str()));
+        let outcome = until_interrupted(undo.run(), &cancel).await?;
         close(&harbor, output).await;
         return tell_undone(outcome, output);
     }
 
     let cancel = CancelSignal::new();
     let redrive = args.apply(harbor.redrive(args.from.as_str()).cancel(cancel.clone()));
-    let mut signals = interrupt()?;
-    let mut run = std::pin::pin!(redrive.run());
-    let outcome = tokio::select! {
-        outcome = &mut run => outcome,
-        _ = signals.next() => {
-            cancel.cancel();
-            run.await
-        }
-    };
+    let outcome = until_interrupted(redrive.run(), &cancel).await?;
     close(&harbor, output).await;
     let (report, failure) = match outcome {
         Ok(report) => (report, None),
@@ -155,6 +149,19 @@ impl RedriveArgs {
     }
 }
 
+/// What a run comes to, which a signal tells to end in order.
+async fn until_interrupted<T>(run: impl Future<Output = T>, cancel: &CancelSignal) -> std::io::Result<T> {
+    let mut signals = interrupt()?;
+    let mut run = std::pin::pin!(run);
+    Ok(tokio::select! {
+        outcome = &mut run => outcome,
+        _ = signals.next() => {
+            cancel.cancel();
+            run.await
+        }
+    })
+}
+
 async fn close(harbor: &Harbor<Raw>, output: Output) {
     if let Err(error) = harbor.shutdown(SHUTDOWN_WITHIN).await {
         output.progress(|| format!("kafka-harbor: {}", chain(&error)));
@@ -178,7 +185,11 @@ fn tell_undone(outcome: Result<UndoReport, UndoError>, output: Output) -> Result
         let letters = left.letters.map_or_else(|| "what is there".to_owned(), |letters| format!("{letters} letters"));
         output.event("left", fields, || Some(format!("{partition}: {letters} left: {why}")))?;
     }
-    let reason = if report.dry_run { "dry-run" } else { "undone" };
+    let reason = match (report.dry_run, report.cancelled) {
+        (_, true) => "cancelled",
+        (true, false) => "dry-run",
+        (false, false) => "undone",
+    };
     let fields = json!({ "reason": reason, "from": report.from.as_str(), "takenBack": report.taken_back });
     let done = if report.dry_run { "would be taken back" } else { "taken back" };
     output.event("done", fields, || Some(format!("{} {done}", report.taken_back)))?;

@@ -1,50 +1,25 @@
 //! One partition of a run: its letters, batch by batch, chunk by chunk.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
 use crate::adapter::{
-    AdapterError, AdapterErrorKind, Assigned, MembershipHandle, PartitionBatch, PartitionWatermarks, Position,
-    Publisher, SettleError,
+    AdapterError, AdapterErrorKind, Assigned, MembershipHandle, PartitionBatch, Position, SettleError,
 };
 use crate::harbor::cancel::CancelSignal;
-use crate::harbor::core::Core;
 use crate::harbor::error::{ConfigError, HarborError, code};
 use crate::harbor::failure::{Failure, TextForm};
 use crate::harbor::producer::publish;
-use crate::harbor::redrive::pace::Pace;
+use crate::harbor::redrive::DeadLetter;
 use crate::harbor::redrive::place::{self, Place};
-use crate::harbor::redrive::report::{RedriveReport, reason_of};
-use crate::harbor::redrive::{DeadLetter, Plan};
+use crate::harbor::redrive::report::reason_of;
+use crate::harbor::redrive::work::Work;
 use crate::harbor::{instant, text};
-use crate::observe::{
-    CommitFailed, ErrorInfo, ErrorReported, ErrorScope, MessageRedriven, ProduceKind, RedriveProgress,
-};
+use crate::observe::{CommitFailed, ErrorInfo, ErrorScope, MessageRedriven, ProduceKind};
 use crate::protocol::batch::BatchError;
-use crate::record::{Header, Offset, Record, RecordView, Timestamp, Topic, TopicPartition};
-
-/// What all partitions of a run share.
-pub(super) struct Work {
-    pub(super) core: Arc<Core>,
-    pub(super) plan: Plan,
-    /// The group that reads.
-    pub(super) group: String,
-    publisher: Arc<dyn Publisher>,
-    pace: Pace,
-    /// When the run began.
-    began: Timestamp,
-    /// Letters that `max` counts, those at hand among them.
-    taken: AtomicU64,
-    report: Mutex<RedriveReport>,
-    started: Instant,
-    told: Mutex<Instant>,
-}
+use crate::record::{Header, Offset, Record, RecordView, Topic};
 
 /// A batch of a partition at work. Everything of it that the driver has to know comes back with [`Finished`].
 pub(super) struct Lane {
@@ -119,77 +94,6 @@ enum Step {
     NotOurs,
     /// The run was told to end before it was known, or has enough.
     Interrupted,
-}
-
-impl Work {
-    pub(super) fn new(core: Arc<Core>, publisher: Arc<dyn Publisher>, plan: Plan, group: String) -> Self {
-        let began = core.clock.now();
-        let mut report = RedriveReport::of(&plan.from, began);
-        report.dry_run = plan.dry_run;
-        let now = Instant::now();
-        Self {
-            publisher,
-            pace: Pace::new(plan.rate),
-            began,
-            taken: AtomicU64::new(0),
-            report: Mutex::new(report),
-            started: now,
-            told: Mutex::new(now),
-            core,
-            plan,
-            group,
-        }
-    }
-
-    pub(super) fn report(&self) -> MutexGuard<'_, RedriveReport> {
-        self.report.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether as many letters are done, or at hand, as are wanted.
-    pub(super) fn has_enough(&self) -> bool {
-        self.plan.max.is_some_and(|max| self.taken.load(Ordering::Relaxed) >= max)
-    }
-
-    /// Counts a letter to be brought back or passed; `false` if there are enough.
-    fn takes_one(&self) -> bool {
-        let max = self.plan.max.unwrap_or(u64::MAX);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < max).then(|| taken + 1)).is_ok()
-    }
-
-    fn give_back(&self, letters: u64) {
-        self.taken.fetch_sub(letters, Ordering::Relaxed);
-    }
-
-    /// Tells how far the run is, if it was not told within the last second.
-    pub(super) fn progress(&self, at_last: bool) {
-        {
-            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-            if !at_last && told.elapsed() < PROGRESS_EVERY {
-                return;
-            }
-            *told = Instant::now();
-        }
-        let report = self.report().clone();
-        self.core.observers.redrive_progress(&RedriveProgress {
-            from: &report.from,
-            group: &self.plan.group,
-            reprocessed: report.reprocessed,
-            skipped: report.skipped,
-            exhausted: report.exhausted,
-            elapsed: self.started.elapsed(),
-            done: at_last,
-        });
-    }
-
-    pub(super) fn report_error(&self, error: &HarborError, scope: ErrorScope) {
-        let text = error.text();
-        self.tell_error(error.told(&text), scope);
-    }
-
-    fn tell_error(&self, error: ErrorInfo<'_>, scope: ErrorScope) {
-        let (group, topic) = (Some(self.group.as_str()), Some(&self.plan.from));
-        self.core.observers.error(&ErrorReported { error, scope, group, topic });
-    }
 }
 
 impl Lane {
@@ -547,9 +451,6 @@ impl Chunk {
     }
 }
 
-/// Watermarks by partition.
-pub(super) type Ends = HashMap<TopicPartition, PartitionWatermarks>;
-
 /// The last value under this name, if it is text.
 fn text_of(name: &str, headers: &[Header]) -> Option<String> {
     let header = headers.iter().rev().find(|header| header.name == name)?;
@@ -559,6 +460,3 @@ fn text_of(name: &str, headers: &[Header]) -> Option<String> {
 /// Letters that are written and committed together. A crash between the two repeats no more than these in each partition
 /// that is at work.
 const CHUNK: u64 = 100;
-
-/// How often it is told how far a run is.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);

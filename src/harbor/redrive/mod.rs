@@ -23,6 +23,7 @@ mod report;
 mod run;
 mod taking;
 mod undo;
+mod work;
 
 use std::fmt;
 use std::ops::RangeBounds;

@@ -42,11 +42,7 @@ impl Selection {
     }
 
     /// Refuses partitions that the topic does not have.
-    pub(super) fn check_partitions(
-        &self,
-        topic: &Topic,
-        known: &HashMap<TopicPartition, PartitionWatermarks>,
-    ) -> Result<(), ConfigError> {
+    pub(super) fn check_partitions(&self, topic: &Topic, known: &Ends) -> Result<(), ConfigError> {
         let missing = self.partitions.iter().find(|at| !known.contains_key(&TopicPartition::new(topic, **at)));
         missing.map_or(Ok(()), |partition| {
             let why = format_args!("{topic} has no partition {partition}, or it has no leader");
@@ -73,6 +69,9 @@ impl Selection {
         self.offsets.has(record.offset.0) && self.times.has(record.timestamp.0)
     }
 }
+
+/// Watermarks by partition.
+pub(super) type Ends = HashMap<TopicPartition, PartitionWatermarks>;
 
 /// A half-open range. The last number of all is never in one, as no record has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

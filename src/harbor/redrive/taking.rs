@@ -67,21 +67,37 @@ impl Taking {
     }
 
     pub(super) async fn through(mut self) -> Result<UndoReport, UndoError> {
-        let core = self.core.clone();
-        let outcome = tokio::select! {
-            biased;
-            () = core.closing() => Err(HarborError::Closed { what: "the harbor" }),
-            outcome = self.take_back() => outcome,
-        };
-        match outcome {
+        match self.take_back().await {
             Ok(()) => Ok(self.report),
             Err(source) => Err(UndoError { report: self.report, source }),
         }
     }
 
     async fn take_back(&mut self) -> Result<(), HarborError> {
+        let (core, cancel) = (self.core.clone(), self.plan.cancel.clone());
+        let joined = tokio::select! {
+            biased;
+            () = cancel.cancelled() => None,
+            () = core.closing() => None,
+            joined = self.look_and_join() => Some(joined?),
+        };
+        // A join that comes late leaves by itself.
+        let Some(joined) = joined else {
+            self.report.cancelled = true;
+            return Ok(());
+        };
+        let Some(Membership { mut events, handle }) = joined else { return Ok(()) };
+        let leaving = LeaveOnDrop(Some(handle.clone()));
+        let read = self.read(&mut *events, &*handle).await;
+        leaving.now().await;
+        read
+    }
+
+    /// Finds out what is to be read, and joins a group that reads it; none, if there is nothing.
+    async fn look_and_join(&mut self) -> Result<Option<Membership>, HarborError> {
         let topics: Vec<Topic> = self.plan.topics.iter().cloned().collect();
         let watermarks = self.core.adapter.watermarks(&topics).await?;
+        self.leave_leaderless(&topics, &watermarks).await?;
         let groups = self.quiet_groups(&topics).await?;
         for found in watermarks {
             let partition = found.partition.clone();
@@ -93,16 +109,23 @@ impl Taking {
             }
         }
         if self.parts.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let subscriptions = topics.into_iter().map(|topic| TopicSubscription { topic, start: Start::Earliest });
         let group = format!("{}-undo-{}", self.plan.from, uuid_v4());
-        let options = JoinOptions::new(group, subscriptions.collect());
-        let Membership { mut events, handle } = self.core.adapter.join(options).await?;
-        let leaving = LeaveOnDrop(Some(handle.clone()));
-        let read = self.read(&mut *events, &*handle).await;
-        leaving.now().await;
-        read
+        Ok(Some(self.core.adapter.join(JoinOptions::new(group, subscriptions.collect())).await?))
+    }
+
+    async fn leave_leaderless(&mut self, topics: &[Topic], led: &[PartitionWatermarks]) -> Result<(), HarborError> {
+        for described in self.core.adapter.describe_topics(topics).await?.into_iter().flatten() {
+            for number in 0..described.partitions {
+                let partition = TopicPartition::new(&described.topic, number);
+                if led.iter().all(|found| found.partition != partition) {
+                    self.leave(partition, None, UndoObstacle::NoLeader);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The groups that read the topics.
@@ -126,8 +149,18 @@ impl Taking {
     }
 
     async fn read(&mut self, events: &mut dyn EventSource, handle: &dyn MembershipHandle) -> Result<(), HarborError> {
+        let (core, cancel) = (self.core.clone(), self.plan.cancel.clone());
         while !self.parts.is_empty() {
-            let event = timeout(self.plan.idle_timeout, events.next()).await;
+            if self.is_told_to_end() {
+                self.report.cancelled = true;
+                return Ok(());
+            }
+            let event = tokio::select! {
+                biased;
+                () = cancel.cancelled() => continue,
+                () = core.closing() => continue,
+                event = timeout(self.plan.idle_timeout, events.next()) => event,
+            };
             match event.map_err(|_| self.unavailable("nothing could be read in time"))? {
                 Some(Event::Assigned(assignments)) => {
                     for assignment in assignments {
@@ -145,6 +178,10 @@ impl Taking {
             }
         }
         Ok(())
+    }
+
+    fn is_told_to_end(&self) -> bool {
+        self.plan.cancel.is_cancelled() || self.core.check_open().is_err()
     }
 
     fn begin(&self, assigned: &Assigned, handle: &dyn MembershipHandle) {
@@ -183,6 +220,11 @@ impl Taking {
             letters.push((record.offset, self.letter(partition, &record)));
             if letters.len() >= CHUNK {
                 self.step(partition, &mut part, std::mem::take(&mut letters)).await?;
+                if self.is_told_to_end() {
+                    // The loop ends by it: the partition is not through.
+                    self.parts.insert(partition.clone(), part);
+                    return Ok(());
+                }
             }
         }
         self.step(partition, &mut part, letters).await?;

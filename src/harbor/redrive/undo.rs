@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use crate::adapter::{AdapterError, GroupPositions};
 use crate::harbor::Harbor;
+use crate::harbor::cancel::CancelSignal;
 use crate::harbor::core::Core;
 use crate::harbor::duration::IntoPeriod;
 use crate::harbor::error::{HarborError, Problems};
@@ -63,6 +64,7 @@ pub(super) struct UndoPlan {
     pub(super) times: Span,
     pub(super) dry_run: bool,
     pub(super) idle_timeout: Duration,
+    pub(super) cancel: CancelSignal,
 }
 
 impl<S: Send + Sync + 'static> Harbor<S> {
@@ -75,6 +77,7 @@ impl<S: Send + Sync + 'static> Harbor<S> {
             times: Span::default(),
             dry_run: false,
             idle_timeout: Duration::from_secs(30),
+            cancel: CancelSignal::new(),
         };
         UndoRedrive { core: self.core.clone(), positions: Arc::new(positions), plan, problems: Problems::default() }
     }
@@ -111,6 +114,12 @@ impl UndoRedrive {
         if self.plan.idle_timeout.is_zero() {
             self.problems.add("idle_timeout", "must be longer than nothing");
         }
+        self
+    }
+
+    /// Ends early when this fires, or the harbor shuts down: the step at hand is done whole.
+    pub fn cancel(mut self, signal: CancelSignal) -> Self {
+        self.plan.cancel = signal;
         self
     }
 
@@ -173,11 +182,14 @@ pub struct UndoReport {
     pub left: BTreeMap<TopicPartition, UndoLeft>,
     /// Whether it only looked.
     pub dry_run: bool,
+    /// Whether it was [told to end](UndoRedrive::cancel), or its harbor shut down, before it was through.
+    pub cancelled: bool,
 }
 
 impl UndoReport {
     pub(super) fn of(plan: &UndoPlan) -> Self {
-        Self { from: plan.from.clone(), taken_back: 0, left: BTreeMap::new(), dry_run: plan.dry_run }
+        let (from, dry_run) = (plan.from.clone(), plan.dry_run);
+        Self { from, taken_back: 0, left: BTreeMap::new(), dry_run, cancelled: false }
     }
 }
 
@@ -207,6 +219,8 @@ pub enum UndoObstacle {
         /// The record's offset.
         offset: Offset,
     },
+    /// The partition has no leader now.
+    NoLeader,
     /// No group has a position on the topic: whoever reads it first reads them.
     NoGroup,
     /// What a group has committed does not tell what it has read: its place does not exist any more, or a note beside it says
@@ -224,6 +238,7 @@ impl fmt::Display for UndoObstacle {
             Self::Behind { group, offset } => {
                 write!(f, "group {group} has still to read the record at {offset}, which others have read")
             }
+            Self::NoLeader => f.write_str("it has no leader"),
             Self::NoGroup => f.write_str("no group has a position on the topic, so none can be moved"),
             Self::Unclear { group } => write!(f, "it is not clear what group {group} has read"),
         }
