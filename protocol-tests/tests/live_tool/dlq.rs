@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use protocol_tests::{tool, unique};
+use protocol_tests::{Peer, tool, unique};
 use serde_json::{Value, json};
 
 /// A run of the tool: its status, its events, all that it printed.
@@ -63,6 +63,18 @@ impl Operator<'_> {
                 listed.text
             );
         }
+    }
+
+    /// Does something while a member of the group reads the topic, and commits nothing.
+    fn with_a_member(&self, topic: &str, group: &str, act: impl FnOnce()) {
+        let mut command = tool();
+        command.env("KAFKA_BOOTSTRAP", self.bootstrap);
+        command.args(["consume", "--topic", topic, "--group", group, "--no-commit", "--json"]);
+        let mut member = Peer::spawn("member", command);
+        member.wait_for("ready", Duration::from_secs(60));
+        act();
+        member.terminate();
+        assert_eq!(member.finish(Duration::from_secs(30)), Some(0));
     }
 
     fn letter(&self, dead: &str, partition: &str, time: &str, error: &str, value: &[&str]) {
@@ -155,6 +167,11 @@ fn take_back(operator: &Operator<'_>, orders: &str, dead: &str) {
 
     let ended = ended.to_string();
     let undo = ["redrive", "--from", dead, "--undo", orders, "--since", &began, "--until", &ended, "--json"];
+    operator.with_a_member(orders, &group, || {
+        let refused = operator.runs(&undo, "");
+        assert_eq!((refused.status, &refused.done()["takenBack"]), (Some(1), &json!(0)), "{}", refused.text);
+        assert!(refused.text.contains(&format!("group `{group}` is at work on `{orders}`")), "{}", refused.text);
+    });
     let dry = operator.ok(&[&undo[..], &["--dry-run"]].concat());
     assert_eq!((&dry.done()["takenBack"], dry.events("left").len()), (&json!(3), 0), "{}", dry.text);
     let undone = operator.ok(&undo);
