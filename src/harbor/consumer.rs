@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::{JoinOptions, Membership, PublisherOptions, Start};
+use crate::harbor::blocking::BlockingRetries;
 use crate::harbor::core::Core;
 use crate::harbor::duration::IntoPeriod;
 use crate::harbor::error::{ConfigError, HarborError, Problems};
@@ -228,6 +229,7 @@ pub struct ConsumerBuilder<S> {
     instance_id: Option<String>,
     commit: CommitMode,
     retry_if: Option<RetryIf>,
+    blocking: Option<BlockingRetries>,
     classifiers: Classifiers,
     limits: Limits,
     problems: Problems,
@@ -250,6 +252,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             instance_id: None,
             commit: CommitMode::default(),
             retry_if: None,
+            blocking: None,
             classifiers: Classifiers::default(),
             limits: Limits::default(),
             problems: Problems::default(),
@@ -273,6 +276,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             instance_id: self.instance_id,
             commit: self.commit,
             retry_if: self.retry_if,
+            blocking: self.blocking,
             classifiers: self.classifiers,
             limits: self.limits,
             problems: self.problems,
@@ -326,6 +330,12 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
     /// about an abort. One that panics is reported, and the default stands in.
     pub fn retry_if(mut self, wanted: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
         self.retry_if = Some(Arc::new(wanted));
+        self
+    }
+
+    /// Tries what failed again where it is, a few times within a short time, before it takes the ladder. Default: not.
+    pub fn blocking_retries(mut self, retries: BlockingRetries) -> Self {
+        self.blocking = Some(retries);
         self
     }
 
@@ -483,6 +493,9 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             problems.add("topics", "nothing is subscribed to");
         }
         self.preparation.defaults.check(&mut problems);
+        if let Some(Err(error)) = self.blocking.as_ref().map(BlockingRetries::check) {
+            problems.extend(error);
+        }
         let capabilities = core.adapter.capabilities();
         let name = core.adapter.name();
         if !capabilities.settle_by_position {
@@ -529,6 +542,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         };
         let mut setup = Setup::new(self.group.into(), topology, subscribers, self.concurrency, parts);
         setup.retry_if = self.retry_if;
+        setup.blocking = self.blocking;
         setup.classifiers = self.classifiers;
         setup.text_form = if self.interop_node { TextForm::Node } else { TextForm::Bytes };
         setup.commit_each = self.commit == CommitMode::Each;

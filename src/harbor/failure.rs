@@ -83,6 +83,13 @@ impl Failure {
         self.marked(|marks| marks.code = Some(code.into()))
     }
 
+    /// The same failure, which a retry of less than this cannot mend: the record goes to the first later level that waits at least as
+    /// long, or to the last one if none does. A service that is asked too often says so (`Retry-After`).
+    #[must_use]
+    pub fn not_before(self, after: Duration) -> Self {
+        self.marked(|marks| marks.not_before = Some(after))
+    }
+
     /// Its name: `Error` where nothing tells a better one.
     pub fn name(&self) -> &str {
         self.0.facts.name.as_deref().or(self.0.type_name.as_deref()).unwrap_or(GENERIC_NAME)
@@ -111,6 +118,22 @@ impl Failure {
     /// Whether payload and bytes do not fit: no retry mends that.
     pub fn is_serialization(&self) -> bool {
         self.code() == Some(code::SERIALIZATION)
+    }
+
+    /// The least time after which a retry may help, if the chain says one.
+    pub fn retry_not_before(&self) -> Option<Duration> {
+        self.0.facts.not_before
+    }
+
+    /// What the handler has decided, if it has.
+    pub(crate) fn verdict(&self) -> Option<Verdict> {
+        self.0.facts.verdict
+    }
+
+    /// The same failure, of which the handler has decided this.
+    #[must_use]
+    pub(crate) fn judged(self, verdict: Verdict) -> Self {
+        self.marked(|marks| marks.verdict = Some(verdict))
     }
 
     /// The error that the handler returned.
@@ -464,6 +487,15 @@ struct Facts {
     retryable: Option<bool>,
     name: Option<Cow<'static, str>>,
     code: Option<Cow<'static, str>>,
+    not_before: Option<Duration>,
+    verdict: Option<Verdict>,
+}
+
+/// What a handler has decided of a record that it could not handle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Retry,
+    DeadLetter,
 }
 
 impl Facts {
@@ -472,6 +504,8 @@ impl Facts {
         self.retryable = self.retryable.or(other.retryable);
         self.name = self.name.take().or(other.name);
         self.code = self.code.take().or(other.code);
+        self.not_before = self.not_before.or(other.not_before);
+        self.verdict = self.verdict.or(other.verdict);
     }
 
     fn of_classified<E: Classify>(error: &E) -> Self {
@@ -479,6 +513,7 @@ impl Facts {
             retryable: guard::call_or("Classify::retryable", None, || error.retryable()),
             name: guard::call_or("Classify::name", None, || Some(error.name())),
             code: guard::call_or("Classify::code", None, || error.code()),
+            ..Self::default()
         }
     }
 
@@ -488,6 +523,7 @@ impl Facts {
             retryable: Some(retryable),
             name: None,
             code: Some(Cow::Owned(code.to_owned())),
+            ..Self::default()
         };
         if let Some(error) = error.downcast_ref::<HarborError>() {
             said(error.is_retryable(), error.code())

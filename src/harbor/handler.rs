@@ -3,14 +3,15 @@
 use std::future::Future;
 
 use crate::harbor::context::Context;
-use crate::harbor::failure::{Failure, IntoFailure};
+use crate::harbor::failure::Failure;
+use crate::harbor::outcome::IntoOutcome;
 
 /// Handles one record at a time.
 ///
 /// Not to be implemented by hand: any `async fn(T) -> Result<(), E>` or `async fn(T, Context) -> Result<(), E>` is
-/// one, closures too, where `E` is an error of any type (see [`IntoFailure`]). `Ok` commits the record; an error sends it
-/// to the next retry level or to the dead letters. A handler of a tombstone's topic takes `Option<T>`. `Args` only
-/// keeps the shapes apart and is inferred.
+/// one, closures too, where `E` is an error of any type (see [`IntoFailure`](super::IntoFailure)). `Ok` commits the record; an error
+/// sends it to the next retry level or to the dead letters. One that decides by itself returns an [`Outcome`](super::Outcome)
+/// instead. A handler of a tombstone's topic takes `Option<T>`. `Args` only keeps the shapes apart and is inferred.
 ///
 /// The future is polled where it is made and never moved to another partition: records of a partition are handled one
 /// after another, in order. It may be dropped at an await, after its [cancel signal](Context::cancel) has fired.
@@ -41,24 +42,24 @@ pub trait Handler<T, Args>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), Failure>> + Send;
 }
 
-impl<F, Fut, T, E, Kind> Handler<T, (Kind,)> for F
+impl<F, Fut, T, R, Kind> Handler<T, (Kind,)> for F
 where
     F: Fn(T) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), E>> + Send,
-    E: IntoFailure<Kind>,
+    Fut: Future<Output = R> + Send,
+    R: IntoOutcome<Kind>,
 {
     #[inline]
     fn call(&self, payload: T, _: impl FnOnce() -> Context + Send) -> impl Future<Output = Result<(), Failure>> + Send {
         let handling = self(payload);
-        async move { handling.await.map_err(IntoFailure::into_failure) }
+        async move { handling.await.into_outcome() }
     }
 }
 
-impl<F, Fut, T, E, Kind> Handler<T, (Kind, Context)> for F
+impl<F, Fut, T, R, Kind> Handler<T, (Kind, Context)> for F
 where
     F: Fn(T, Context) -> Fut + Send + Sync + 'static,
-    Fut: Future<Output = Result<(), E>> + Send,
-    E: IntoFailure<Kind>,
+    Fut: Future<Output = R> + Send,
+    R: IntoOutcome<Kind>,
 {
     #[inline]
     fn call(
@@ -67,6 +68,6 @@ where
         context: impl FnOnce() -> Context + Send,
     ) -> impl Future<Output = Result<(), Failure>> + Send {
         let handling = self(payload, context());
-        async move { handling.await.map_err(IntoFailure::into_failure) }
+        async move { handling.await.into_outcome() }
     }
 }

@@ -43,6 +43,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blocking;
 mod cancel;
 mod commit;
 mod consumer;
@@ -63,6 +64,7 @@ mod instant;
 mod lag;
 mod lifecycle;
 mod memo;
+mod outcome;
 mod pipeline;
 mod prepare;
 mod producer;
@@ -84,6 +86,7 @@ use crate::observe::{Observer, Observers};
 use crate::retry::RetryPolicy;
 
 pub use self::core::HarborStatus;
+pub use blocking::BlockingRetries;
 pub use cancel::CancelSignal;
 pub use consumer::{CommitMode, Consumer, ConsumerBuilder};
 pub use context::Context;
@@ -95,6 +98,7 @@ pub use headers::{HeaderNames, RetryBlock};
 pub use health::{ConsumerHealth, Health};
 pub use lag::PartitionLag;
 pub use lifecycle::ConsumerStatus;
+pub use outcome::{IntoOutcome, Outcome, answer};
 pub use prepare::{TopicChecks, TopicDefaults};
 pub use producer::{Message, Producer, ProducerBuilder};
 pub use redrive::{

@@ -91,9 +91,9 @@ impl Plan {
         }
     }
 
-    /// The topic of the level after this one, unless it is the last.
-    pub(crate) fn after(&self, level: u32) -> Option<&Topic> {
-        self.ladder.get(level as usize)
+    /// The topic of this level, from 1.
+    pub(crate) fn retry_topic(&self, level: u32) -> Option<&Topic> {
+        self.ladder.get((level as usize).checked_sub(1)?)
     }
 
     /// Every topic that is read, with its level.
@@ -184,6 +184,11 @@ impl Topology {
     /// How many levels the longest ladder has.
     pub(crate) fn levels(&self) -> u32 {
         self.routes.values().map(|route| route.level).max().unwrap_or_default()
+    }
+
+    /// How long a record waits on each level; the first is level 1.
+    pub(crate) fn delays(&self) -> &[Duration] {
+        &self.delays
     }
 
     /// How long a record waits on this level; an original's not at all.

@@ -4,8 +4,11 @@ use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::adapter::{BoxFuture, PartitionBatch, RecordSetCursor};
 use crate::harbor::context::Context;
+use crate::harbor::failure::Failure;
 use crate::harbor::handler::Handler;
 use crate::harbor::headers::RetryBlock;
 use crate::harbor::pipeline::note::Halt;
@@ -43,29 +46,12 @@ where
         block: Option<RetryBlock>,
     ) -> Result<(), Halt> {
         let started = worker.started();
-        let Worker { setup, lane, cancel, runner, .. } = worker;
-        let record = &delivery.record;
-        let attempt = setup.attempt(lane.route.level, block.as_ref());
-        let span = DeliverySpan {
-            topic: &lane.assigned.partition.topic,
-            partition: lane.assigned.partition.partition,
-            offset: record.offset,
-            group: &setup.group,
-            attempt,
+        let ended = match self.attempt(plan, worker, &delivery, block.as_ref()).await {
+            Ended::Failed(failure) if worker.setup.blocking.is_some() => {
+                self.attempt_again(plan, worker, delivery, block.as_ref(), failure).await
+            }
+            ended => ended,
         };
-        let original = block.as_ref().map(|block| &block.original_topic);
-        let span = span.open(|| setup.correlation_id(record), original);
-        let ended = {
-            let cancel = &*cancel;
-            let context = || Context::new(&lane.source, delivery.batch, record, attempt, block.clone(), cancel);
-            let work = pin!(Some(async {
-                // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
-                let payload = read(&*self.deserializer, &plan.topic, record.value, &setup.classifiers).await?;
-                self.handler.call(payload, context).await
-            }));
-            runner.run(&lane.gate, cancel, &span, work).await
-        };
-        worker.renew_signal();
         match ended {
             Ended::Done => {
                 worker.processed(&delivery, started);
@@ -74,6 +60,70 @@ where
             Ended::Failed(failure) => worker.failed(plan, delivery, block, failure, started).await,
             Ended::Cut => Err(Halt::Closed),
         }
+    }
+
+    /// One try.
+    #[inline]
+    async fn attempt(
+        &self,
+        plan: &Plan,
+        worker: &mut Worker,
+        delivery: &Delivery<'_>,
+        block: Option<&RetryBlock>,
+    ) -> Ended {
+        let Worker { setup, lane, cancel, runner, .. } = worker;
+        let record = &delivery.record;
+        let attempt = setup.attempt(lane.route.level, block);
+        let span = DeliverySpan {
+            topic: &lane.assigned.partition.topic,
+            partition: lane.assigned.partition.partition,
+            offset: record.offset,
+            group: &setup.group,
+            attempt,
+        };
+        let original = block.map(|block| &block.original_topic);
+        let span = span.open(|| setup.correlation_id(record), original);
+        let ended = {
+            let cancel = &*cancel;
+            let context = || Context::new(&lane.source, delivery.batch, record, attempt, block.cloned(), cancel);
+            let work = pin!(Some(async {
+                // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
+                let payload = read(&*self.deserializer, &plan.topic, record.value, &setup.classifiers).await?;
+                self.handler.call(payload, context).await
+            }));
+            runner.run(&lane.gate, cancel, &span, work).await
+        };
+        worker.renew_signal();
+        ended
+    }
+
+    /// Further tries of what failed, while there are any to make in place.
+    fn attempt_again<'a>(
+        &'a self,
+        plan: &'a Plan,
+        worker: &'a mut Worker,
+        delivery: Delivery<'a>,
+        block: Option<&'a RetryBlock>,
+        failure: Failure,
+    ) -> BoxFuture<'a, Ended> {
+        let first = Instant::now();
+        Box::pin(async move {
+            let (mut failed, mut failure) = (1, failure);
+            loop {
+                failure = failure.classified(&worker.setup.classifiers);
+                let Some(wait) = worker.tries_again(&failure, failed, first.elapsed()) else {
+                    return Ended::Failed(failure);
+                };
+                tracing::debug!(offset = delivery.record.offset.0, failed, ?wait, %failure, "tried again in place");
+                if !worker.wait_in_place(wait).await {
+                    return Ended::Cut;
+                }
+                match self.attempt(plan, worker, &delivery, block).await {
+                    Ended::Failed(next) => (failed, failure) = (failed + 1, next),
+                    ended => return ended,
+                }
+            }
+        })
     }
 }
 

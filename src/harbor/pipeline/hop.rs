@@ -16,7 +16,7 @@ use crate::harbor::pipeline::crossing::Crossing;
 use crate::harbor::pipeline::note::{Halt, Moved, Settled, Stop};
 use crate::harbor::pipeline::report;
 use crate::harbor::pipeline::worker::{Delivery, Worker};
-use crate::harbor::settle::{Disposition, Place, settle};
+use crate::harbor::settle::{Disposition, Place, is_tried_in_place, settle};
 use crate::harbor::topology::Plan;
 use crate::observe::{FailureOutcome, ProduceKind, StopReason};
 use crate::record::{Header, Record, Topic};
@@ -39,14 +39,10 @@ impl Worker {
             let setup = self.setup.clone();
             let failure = failure.classified(&setup.classifiers);
             let level = self.lane.route.level;
-            let place = Place {
-                level,
-                levels: u32::try_from(plan.ladder.len()).unwrap_or(u32::MAX),
-                dead_letters: plan.dead_letter.is_some(),
-            };
+            let place = Place { level, delays: setup.topology.delays(), dead_letters: plan.dead_letter.is_some() };
             let disposition = settle(&failure, place, |failure| self.retry_wanted(failure));
             let target = match disposition {
-                Disposition::Retry { level: next } => plan.after(level).map(|topic| (topic, Some(next))),
+                Disposition::Retry { level: next } => plan.retry_topic(next).map(|topic| (topic, Some(next))),
                 Disposition::DeadLetter => plan.dead_letter.as_ref().map(|topic| (topic, None)),
                 Disposition::Abort | Disposition::Crash => None,
             };
@@ -138,6 +134,13 @@ impl Worker {
             tokio::spawn(hop);
         }
         self.settled(offset).await
+    }
+
+    /// How long to wait before a delivery that failed this often is tried again where it is, if it is; `spent` is gone since it failed
+    /// first.
+    pub(super) fn tries_again(&self, failure: &Failure, failed: u32, spent: Duration) -> Option<Duration> {
+        let wait = self.setup.blocking.as_ref()?.wait(failed, spent)?;
+        is_tried_in_place(failure, |failure| self.retry_wanted(failure)).then_some(wait)
     }
 
     /// What the consumer's predicate says of a failure.

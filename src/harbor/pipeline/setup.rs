@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::adapter::Publisher;
 use crate::clock::Clock;
+use crate::harbor::blocking::BlockingRetries;
 use crate::harbor::context::Source;
 use crate::harbor::failure::{Classifiers, Failure, TextForm};
 use crate::harbor::headers::{RetryBlock, Stamper};
@@ -28,6 +29,7 @@ pub(crate) struct Setup {
     /// The room of each level; 0 is the originals'.
     pub(crate) rooms: Vec<Level>,
     pub(crate) retry_if: Option<RetryIf>,
+    pub(crate) blocking: Option<BlockingRetries>,
     pub(crate) classifiers: Classifiers,
     pub(crate) text_form: TextForm,
     pub(crate) commit_each: bool,
@@ -92,6 +94,7 @@ impl Setup {
             topology,
             subscribers,
             retry_if: None,
+            blocking: None,
             classifiers: Classifiers::default(),
             text_form: TextForm::default(),
             commit_each: false,

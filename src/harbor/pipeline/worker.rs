@@ -207,6 +207,15 @@ impl Worker {
         }
     }
 
+    /// Waits before a further try of the record at hand. False when the gate closed first: it stays uncommitted.
+    pub(super) async fn wait_in_place(&self, wait: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.lane.gate.closed() => false,
+            () = sleep(wait) => true,
+        }
+    }
+
     /// The turn is over, or the gate closed.
     pub(super) async fn next_turn(&mut self) -> Result<(), Halt> {
         if self.must_tell && !self.lane.outcomes_below(self.setup.limits.outcomes).await {

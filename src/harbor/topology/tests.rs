@@ -30,9 +30,9 @@ fn names_are_the_node_packages() {
     let plan = plan("orders", 2, &TopicNaming::default());
     assert_eq!(plan.ladder, ["orders-retry-1", "orders-retry-2"]);
     assert_eq!(plan.dead_letter.as_ref().unwrap(), "orders-dlq");
-    assert_eq!(plan.after(0).unwrap(), "orders-retry-1");
-    assert_eq!(plan.after(1).unwrap(), "orders-retry-2");
-    assert_eq!(plan.after(2), None);
+    assert_eq!(plan.retry_topic(1).unwrap(), "orders-retry-1");
+    assert_eq!(plan.retry_topic(2).unwrap(), "orders-retry-2");
+    assert_eq!(plan.retry_topic(3), None);
 }
 
 #[test]
