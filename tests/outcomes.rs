@@ -137,7 +137,8 @@ async fn only_what_is_worth_it_is_tried_in_place() {
     assert_eq!(calls[2..], ["panic"; 6], "a panic may be over in a moment, too");
 
     let port = Port::new();
-    let consumer = port.harbor.consumer(GROUP).serializer(Json::default()).from_beginning(true).auto_create_topics(true);
+    let consumer =
+        port.harbor.consumer(GROUP).serializer(Json::default()).from_beginning(true).auto_create_topics(true);
     let began = Instant::now();
     start(consumer.blocking_retries(retries()).subscribe("orders", |_: u32| ready(Ok::<_, Failure>(())))).await;
     port.publish("orders", &["no number"]).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::adapter::{JoinOptions, Membership, PublisherOptions, Start};
 use crate::harbor::blocking::BlockingRetries;
+use crate::harbor::circuit::{Circuit, CircuitBreaker};
 use crate::harbor::core::Core;
 use crate::harbor::duration::IntoPeriod;
 use crate::harbor::error::{ConfigError, HarborError, Problems};
@@ -111,6 +112,11 @@ impl Consumer {
     pub async fn stopped(&self) -> Option<StopReason> {
         self.inner.life.ended().await;
         self.inner.life.because()
+    }
+
+    /// The circuit of one of its original topics, if it has one.
+    pub fn circuit(&self, topic: &str) -> Option<Circuit> {
+        self.inner.setup.circuits.iter().flatten().find(|circuit| circuit.topic().as_str() == topic).cloned()
     }
 
     /// The consumer, as its harbor knows it.
@@ -230,6 +236,9 @@ pub struct ConsumerBuilder<S> {
     commit: CommitMode,
     retry_if: Option<RetryIf>,
     blocking: Option<BlockingRetries>,
+    circuit_breaker: Option<CircuitBreaker>,
+    /// Those of single topics; `None` for one without.
+    circuit_breakers: Vec<(Topic, Option<CircuitBreaker>)>,
     classifiers: Classifiers,
     limits: Limits,
     problems: Problems,
@@ -253,6 +262,8 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             commit: CommitMode::default(),
             retry_if: None,
             blocking: None,
+            circuit_breaker: None,
+            circuit_breakers: Vec::new(),
             classifiers: Classifiers::default(),
             limits: Limits::default(),
             problems: Problems::default(),
@@ -277,6 +288,8 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             commit: self.commit,
             retry_if: self.retry_if,
             blocking: self.blocking,
+            circuit_breaker: self.circuit_breaker,
+            circuit_breakers: self.circuit_breakers,
             classifiers: self.classifiers,
             limits: self.limits,
             problems: self.problems,
@@ -336,6 +349,19 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
     /// Tries what failed again where it is, a few times within a short time, before it takes the ladder. Default: not.
     pub fn blocking_retries(mut self, retries: BlockingRetries) -> Self {
         self.blocking = Some(retries);
+        self
+    }
+
+    /// Holds the records of a topic back while handling them fails too often: each original topic has a circuit of its own, which its
+    /// retry topics share. Default: none has.
+    pub fn circuit_breaker(mut self, breaker: CircuitBreaker) -> Self {
+        self.circuit_breaker = Some(breaker);
+        self
+    }
+
+    /// The same for one original topic alone, with `None` for one that has no circuit.
+    pub fn circuit_breaker_of(mut self, topic: impl Into<Topic>, breaker: Option<CircuitBreaker>) -> Self {
+        self.circuit_breakers.push((topic.into(), breaker));
         self
     }
 
@@ -496,6 +522,18 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         if let Some(Err(error)) = self.blocking.as_ref().map(BlockingRetries::check) {
             problems.extend(error);
         }
+        for breaker in
+            self.circuit_breakers.iter().filter_map(|(_, breaker)| breaker.as_ref()).chain(&self.circuit_breaker)
+        {
+            if let Err(error) = breaker.check(limits.max_processing_time) {
+                problems.extend(error);
+            }
+        }
+        for (topic, _) in &self.circuit_breakers {
+            if !self.subscriptions.iter().any(|(subscribed, _)| subscribed == topic) {
+                problems.add(format!("circuit_breaker_of({topic})"), "is not subscribed to");
+            }
+        }
         let capabilities = core.adapter.capabilities();
         let name = core.adapter.name();
         if !capabilities.settle_by_position {
@@ -543,6 +581,12 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         let mut setup = Setup::new(self.group.into(), topology, subscribers, self.concurrency, parts);
         setup.retry_if = self.retry_if;
         setup.blocking = self.blocking;
+        let circuit = |plan: &Plan| {
+            let of_topic = self.circuit_breakers.iter().rev().find(|(topic, _)| *topic == plan.topic);
+            let breaker = of_topic.map_or(self.circuit_breaker.as_ref(), |(_, breaker)| breaker.as_ref())?;
+            Some(breaker.circuit(setup.group.clone(), plan.topic.clone(), core.observers.clone()))
+        };
+        setup.circuits = setup.topology.plans().iter().map(circuit).collect();
         setup.classifiers = self.classifiers;
         setup.text_form = if self.interop_node { TextForm::Node } else { TextForm::Bytes };
         setup.commit_each = self.commit == CommitMode::Each;

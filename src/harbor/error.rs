@@ -32,6 +32,8 @@ pub mod code {
     pub const RETRY_EXHAUSTED: &str = "RETRY_EXHAUSTED";
     /// A handler took longer than `max_processing_time`.
     pub const PROCESSING_TIMEOUT: &str = "PROCESSING_TIMEOUT";
+    /// A record was held by an open circuit for longer than it may be.
+    pub const HOLD_EXPIRED: &str = "HOLD_EXPIRED";
     /// A handler or another callback panicked.
     pub const PANIC: &str = "PANIC";
     /// A failed record is too large for where it has to go next.

@@ -171,6 +171,15 @@ impl Failure {
         })
     }
 
+    /// A record that an open circuit held for too long.
+    pub(crate) fn hold_expired(topic: &str, held: Duration) -> Self {
+        Self::new(format!("circuit for \"{topic}\" stayed open for {}ms", held.as_millis())).marked(|marks| {
+            marks.name = Some("HoldExpiredError".into());
+            marks.retryable = Some(true);
+            marks.code = Some(code::HOLD_EXPIRED.into());
+        })
+    }
+
     /// A callback that panicked.
     pub(crate) fn panicked(panic: &Panic) -> Self {
         Self::new(panic.to_string()).marked(|marks| {

@@ -45,6 +45,7 @@
 
 mod blocking;
 mod cancel;
+mod circuit;
 mod commit;
 mod consumer;
 mod context;
@@ -88,6 +89,7 @@ use crate::retry::RetryPolicy;
 pub use self::core::HarborStatus;
 pub use blocking::BlockingRetries;
 pub use cancel::CancelSignal;
+pub use circuit::{Circuit, CircuitBreaker};
 pub use consumer::{CommitMode, Consumer, ConsumerBuilder};
 pub use context::Context;
 pub use duration::{IntoPeriod, Period, PeriodError};

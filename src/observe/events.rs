@@ -372,6 +372,46 @@ impl HopRemedy {
     }
 }
 
+/// A topic's circuit opened, closed, or was opened for probes.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct CircuitStateChanged<'a> {
+    /// The group.
+    pub group: &'a str,
+    /// The original topic.
+    pub topic: &'a Topic,
+    /// How it stood.
+    pub from: CircuitState,
+    /// How it stands.
+    pub to: CircuitState,
+}
+
+/// How a circuit stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CircuitState {
+    /// Everything is let through.
+    Closed,
+    /// Nothing is let through: too much failed.
+    Open,
+    /// A few probes are let through.
+    HalfOpen,
+    /// Nothing is let through, by hand.
+    Isolated,
+}
+
+impl CircuitState {
+    /// The word for it in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open => "open",
+            Self::HalfOpen => "half-open",
+            Self::Isolated => "isolated",
+        }
+    }
+}
+
 /// A topic is set up in a way that can lose records.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -441,7 +481,7 @@ macro_rules! displayed {
     };
 }
 
-displayed!(FailureOutcome, HopRemedy, ProduceKind, StopReason, ErrorScope);
+displayed!(FailureOutcome, HopRemedy, ProduceKind, StopReason, ErrorScope, CircuitState);
 
 macro_rules! logged {
     ($($event:ident: $level:ident $message:literal, $this:ident { $($field:tt)* };)*) => {
@@ -514,4 +554,14 @@ logged! {
         scope = %e.scope, error = e.error.text, code = e.error.code, retryable = e.error.retryable, group = e.group,
         topic = e.topic.map(Topic::as_str),
     };
+}
+
+impl CircuitStateChanged<'_> {
+    pub(super) fn log(&self) {
+        let Self { group, topic, from, to } = self;
+        match to {
+            CircuitState::Open | CircuitState::Isolated => tracing::warn!(group, %topic, %from, %to, "circuit"),
+            CircuitState::Closed | CircuitState::HalfOpen => tracing::info!(group, %topic, %from, %to, "circuit"),
+        }
+    }
 }

@@ -25,10 +25,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 pub use events::{
-    AssignorChanged, CommitFailed, Connected, ConsumerStopped, Disconnected, ErrorInfo, ErrorReported, ErrorScope,
-    FailureOutcome, ForeignPartitions, HopRemedy, HopTooLarge, MessageDeadLettered, MessageFailed, MessageProcessed,
-    MessageProduced, MessageRedriven, MessageRetried, MessageSkipped, PossiblyWritten, ProduceKind, RedriveProgress,
-    StopReason, Throttled, TopicWarning,
+    AssignorChanged, CircuitState, CircuitStateChanged, CommitFailed, Connected, ConsumerStopped, Disconnected,
+    ErrorInfo, ErrorReported, ErrorScope, FailureOutcome, ForeignPartitions, HopRemedy, HopTooLarge,
+    MessageDeadLettered, MessageFailed, MessageProcessed, MessageProduced, MessageRedriven, MessageRetried,
+    MessageSkipped, PossiblyWritten, ProduceKind, RedriveProgress, StopReason, Throttled, TopicWarning,
 };
 pub(crate) use span::{DeliverySpan, send_span};
 
@@ -95,6 +95,8 @@ events! {
     foreign_partitions: ForeignPartitions;
     /// A failed record was refused by its next topic for its size. Told at once.
     hop_too_large: HopTooLarge;
+    /// A topic's circuit opened, closed, or was opened for probes.
+    circuit_state_changed: CircuitStateChanged;
     /// A topic is set up in a way that can lose records.
     topic_warning: TopicWarning;
     /// A broker asked this client for silence, because a quota is used up.

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::adapter::{BoxFuture, PartitionBatch, RecordSetCursor};
+use crate::harbor::circuit::Circuit;
 use crate::harbor::context::Context;
 use crate::harbor::failure::Failure;
 use crate::harbor::handler::Handler;
 use crate::harbor::headers::RetryBlock;
 use crate::harbor::pipeline::note::Halt;
+use crate::harbor::pipeline::setup::Served;
 use crate::harbor::pipeline::worker::{Delivery, Ended, Subscriber, Worker};
 use crate::harbor::serializer::{Deserializer, read};
-use crate::harbor::topology::Plan;
 use crate::observe::DeliverySpan;
 
 /// A handler, and what its payload is read by.
@@ -40,15 +41,15 @@ where
     #[inline]
     async fn run(
         &self,
-        plan: &Plan,
+        served: Served<'_>,
         worker: &mut Worker,
         delivery: Delivery<'_>,
         block: Option<RetryBlock>,
     ) -> Result<(), Halt> {
         let started = worker.started();
-        let ended = match self.attempt(plan, worker, &delivery, block.as_ref()).await {
+        let ended = match self.attempt(served, worker, &delivery, block.as_ref()).await {
             Ended::Failed(failure) if worker.setup.blocking.is_some() => {
-                self.attempt_again(plan, worker, delivery, block.as_ref(), failure).await
+                self.attempt_again(served, worker, delivery, block.as_ref(), failure).await
             }
             ended => ended,
         };
@@ -57,7 +58,12 @@ where
                 worker.processed(&delivery, started);
                 worker.settled(delivery.record.offset).await
             }
-            Ended::Failed(failure) => worker.failed(plan, delivery, block, failure, started).await,
+            Ended::Failed(failure) => worker.failed(served, delivery, block, failure, started).await,
+            Ended::Held => {
+                let Some(circuit) = served.circuit else { return Err(Halt::Closed) };
+                let failure = worker.hold(circuit, delivery.record.offset)?;
+                worker.failed(served, delivery, block, failure, started).await
+            }
             Ended::Cut => Err(Halt::Closed),
         }
     }
@@ -66,12 +72,16 @@ where
     #[inline]
     async fn attempt(
         &self,
-        plan: &Plan,
+        served: Served<'_>,
         worker: &mut Worker,
         delivery: &Delivery<'_>,
         block: Option<&RetryBlock>,
     ) -> Ended {
         let Worker { setup, lane, cancel, runner, .. } = worker;
+        let pass = match served.circuit.map(Circuit::admit) {
+            Some(None) => return Ended::Held,
+            pass => pass.flatten(),
+        };
         let record = &delivery.record;
         let attempt = setup.attempt(lane.route.level, block);
         let span = DeliverySpan {
@@ -88,19 +98,31 @@ where
             let context = || Context::new(&lane.source, delivery.batch, record, attempt, block.cloned(), cancel);
             let work = pin!(Some(async {
                 // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
-                let payload = read(&*self.deserializer, &plan.topic, record.value, &setup.classifiers).await?;
+                let payload = read(&*self.deserializer, &served.plan.topic, record.value, &setup.classifiers).await?;
                 self.handler.call(payload, context).await
             }));
             runner.run(&lane.gate, cancel, &span, work).await
         };
         worker.renew_signal();
-        ended
+        let Some(pass) = pass else { return ended };
+        match ended {
+            Ended::Failed(failure) => {
+                let failure = failure.classified(&worker.setup.classifiers);
+                pass.failed(&failure);
+                Ended::Failed(failure)
+            }
+            Ended::Done => {
+                pass.succeeded();
+                ended
+            }
+            Ended::Held | Ended::Cut => ended,
+        }
     }
 
     /// Further tries of what failed, while there are any to make in place.
     fn attempt_again<'a>(
         &'a self,
-        plan: &'a Plan,
+        served: Served<'a>,
         worker: &'a mut Worker,
         delivery: Delivery<'a>,
         block: Option<&'a RetryBlock>,
@@ -118,7 +140,7 @@ where
                 if !worker.wait_in_place(wait).await {
                     return Ended::Cut;
                 }
-                match self.attempt(plan, worker, &delivery, block).await {
+                match self.attempt(served, worker, &delivery, block).await {
                     Ended::Failed(next) => (failed, failure) = (failed + 1, next),
                     ended => return ended,
                 }
@@ -136,7 +158,7 @@ where
 {
     fn handle_batch<'a>(
         &'a self,
-        plan: &'a Plan,
+        served: Served<'a>,
         worker: &'a mut Worker,
         batch: &'a PartitionBatch,
     ) -> BoxFuture<'a, Result<(), Halt>> {
@@ -154,18 +176,18 @@ where
                     worker.wait_until_due(&delivery.record).await?;
                     block = headers.block;
                 }
-                self.run(plan, worker, delivery, block).await?;
+                self.run(served, worker, delivery, block).await?;
             }
         })
     }
 
     fn deliver<'a>(
         &'a self,
-        plan: &'a Plan,
+        served: Served<'a>,
         worker: &'a mut Worker,
         delivery: Delivery<'a>,
         block: Option<RetryBlock>,
     ) -> BoxFuture<'a, Result<(), Halt>> {
-        Box::pin(self.run(plan, worker, delivery, block))
+        Box::pin(self.run(served, worker, delivery, block))
     }
 }

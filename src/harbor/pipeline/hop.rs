@@ -15,9 +15,9 @@ use crate::harbor::headers::{Hop, LadderHeaders, RetryBlock};
 use crate::harbor::pipeline::crossing::Crossing;
 use crate::harbor::pipeline::note::{Halt, Moved, Settled, Stop};
 use crate::harbor::pipeline::report;
+use crate::harbor::pipeline::setup::Served;
 use crate::harbor::pipeline::worker::{Delivery, Worker};
 use crate::harbor::settle::{Disposition, Place, is_tried_in_place, settle};
-use crate::harbor::topology::Plan;
 use crate::observe::{FailureOutcome, ProduceKind, StopReason};
 use crate::record::{Header, Record, Topic};
 
@@ -25,12 +25,13 @@ impl Worker {
     /// A delivery failed: it is written to its next topic, or the consumer stops.
     pub(super) fn failed<'a>(
         &'a mut self,
-        plan: &'a Plan,
+        served: Served<'a>,
         delivery: Delivery<'a>,
         block: Option<RetryBlock>,
         failure: Failure,
         started: Option<Instant>,
     ) -> BoxFuture<'a, Result<(), Halt>> {
+        let plan = served.plan;
         let took = started.map_or(Duration::ZERO, |started| started.elapsed());
         Box::pin(async move {
             if self.lane.gate.is_cut() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use crate::adapter::{Assigned, Assignment, MembershipHandle, PartitionBatch, ResumeFrom};
 use crate::harbor::commit::Tracker;
@@ -53,6 +54,8 @@ struct Inbox {
     paused: bool,
     /// The record here has waited for its time already.
     due: Option<Offset>,
+    /// The record that a circuit holds, and since when.
+    held: Option<(Offset, Instant)>,
     /// Where the next batch begins.
     next: Offset,
 }
@@ -115,6 +118,7 @@ impl Lane {
                 state: InboxState::Idle,
                 paused: false,
                 due: None,
+                held: None,
                 next: position,
             }),
             finished: AtomicI64::new(position.0),
@@ -267,6 +271,13 @@ impl Lane {
         let mut inbox = self.inbox();
         inbox.due = due.or(inbox.due);
         inbox.step_aside(&self.assigned, handle);
+    }
+
+    /// Since when the record at `offset` is held by its circuit.
+    pub(crate) fn held_since(&self, offset: Offset, now: Instant) -> Instant {
+        let mut inbox = self.inbox();
+        let held = inbox.held.filter(|(at, _)| *at == offset);
+        inbox.held.insert(held.unwrap_or((offset, now))).1
     }
 
     /// The worker ends, whatever waits.

@@ -8,12 +8,13 @@ use std::time::Duration;
 use crate::adapter::Publisher;
 use crate::clock::Clock;
 use crate::harbor::blocking::BlockingRetries;
+use crate::harbor::circuit::Circuit;
 use crate::harbor::context::Source;
 use crate::harbor::failure::{Classifiers, Failure, TextForm};
 use crate::harbor::headers::{RetryBlock, Stamper};
 use crate::harbor::pipeline::level::Level;
 use crate::harbor::pipeline::worker::Subscriber;
-use crate::harbor::topology::{self, Topology};
+use crate::harbor::topology::{Plan, Topology};
 use crate::observe::Observers;
 use crate::record::TopicPartition;
 
@@ -26,6 +27,8 @@ pub(crate) struct Setup {
     pub(crate) topology: Topology,
     /// The subscriptions' handlers, by the index of their plan.
     pub(crate) subscribers: Vec<Box<dyn Subscriber>>,
+    /// Their circuits, by the same index.
+    pub(crate) circuits: Vec<Option<Circuit>>,
     /// The room of each level; 0 is the originals'.
     pub(crate) rooms: Vec<Level>,
     pub(crate) retry_if: Option<RetryIf>,
@@ -42,6 +45,13 @@ pub(crate) struct Setup {
     pub(crate) observers: Observers,
     /// Workers that wait for a short time with their batch in hand.
     holding: AtomicUsize,
+}
+
+/// A subscription, as its deliveries need it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Served<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) circuit: Option<&'a Circuit>,
 }
 
 /// The bounds of a pipeline.
@@ -92,6 +102,7 @@ impl Setup {
             rooms: (0..=topology.levels()).map(|_| Level::new(concurrency)).collect(),
             group,
             topology,
+            circuits: subscribers.iter().map(|_| None).collect(),
             subscribers,
             retry_if: None,
             blocking: None,
@@ -108,9 +119,10 @@ impl Setup {
         }
     }
 
-    /// The plan and the handler with this index.
-    pub(crate) fn owner(&self, index: usize) -> (&topology::Plan, &dyn Subscriber) {
-        (&self.topology.plans()[index], &*self.subscribers[index])
+    /// What is served by the subscription with this index, and its handler.
+    pub(crate) fn owner(&self, index: usize) -> (Served<'_>, &dyn Subscriber) {
+        let served = Served { plan: &self.topology.plans()[index], circuit: self.circuits[index].as_ref() };
+        (served, &*self.subscribers[index])
     }
 
     /// The room of a level.

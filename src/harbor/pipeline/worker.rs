@@ -12,6 +12,7 @@ use tracing::Span;
 
 use crate::adapter::{BoxFuture, MembershipHandle, PartitionBatch, RecordSetCursor};
 use crate::harbor::cancel::CancelSignal;
+use crate::harbor::circuit::Circuit;
 use crate::harbor::failure::Failure;
 use crate::harbor::guard;
 use crate::harbor::headers::{LadderHeaders, RetryBlock};
@@ -20,8 +21,8 @@ use crate::harbor::pipeline::lane::Lane;
 use crate::harbor::pipeline::level::Level;
 use crate::harbor::pipeline::note::{Halt, Note, Settled};
 use crate::harbor::pipeline::report;
-use crate::harbor::pipeline::setup::Setup;
-use crate::harbor::topology::{Owner, Plan, time_left};
+use crate::harbor::pipeline::setup::{Served, Setup};
+use crate::harbor::topology::{Owner, time_left};
 use crate::protocol::batch::BatchView;
 use crate::record::{Offset, RecordView};
 
@@ -101,8 +102,8 @@ impl Worker {
         let setup = self.setup.clone();
         match self.lane.route.owners[..] {
             [only] => {
-                let (plan, subscriber) = setup.owner(only);
-                subscriber.handle_batch(plan, self, batch).await
+                let (served, subscriber) = setup.owner(only);
+                subscriber.handle_batch(served, self, batch).await
             }
             _ => self.handle_shared(&setup, batch).await,
         }
@@ -121,8 +122,8 @@ impl Worker {
             match setup.topology.owner(&self.lane.route, headers.block.as_ref()) {
                 Owner::Plan(index) => {
                     self.wait_until_due(&delivery.record).await?;
-                    let (plan, subscriber) = setup.owner(index);
-                    subscriber.deliver(plan, self, delivery, headers.block).await?;
+                    let (served, subscriber) = setup.owner(index);
+                    subscriber.deliver(served, self, delivery, headers.block).await?;
                 }
                 Owner::DeadLetter(to) => self.set_aside(delivery, to, &headers).await?,
                 Owner::Nobody => {
@@ -204,6 +205,18 @@ impl Worker {
             biased;
             () = self.lane.gate.closed() => Err(Halt::Closed),
             () = sleep(wait) => self.enter().await,
+        }
+    }
+
+    /// The circuit does not let the record at hand through: it is held where it is, or has been for long enough, and has failed.
+    pub(super) fn hold(&self, circuit: &Circuit, offset: Offset) -> Result<Failure, Halt> {
+        let now = Instant::now();
+        let longest = self.setup.limits.max_processing_time;
+        let longest = circuit.hold().map_or(longest, |hold| hold.min(longest));
+        let held = now - self.lane.held_since(offset, now);
+        match longest.saturating_sub(held) {
+            Duration::ZERO => Ok(Failure::hold_expired(circuit.topic(), held)),
+            left => Err(Halt::Parked(offset, left.min(ASK_AGAIN))),
         }
     }
 
@@ -301,7 +314,7 @@ pub(crate) trait Subscriber: Send + Sync {
     /// Handles a batch of a topic that this subscription alone reads.
     fn handle_batch<'a>(
         &'a self,
-        plan: &'a Plan,
+        served: Served<'a>,
         worker: &'a mut Worker,
         batch: &'a PartitionBatch,
     ) -> BoxFuture<'a, Result<(), Halt>>;
@@ -309,7 +322,7 @@ pub(crate) trait Subscriber: Send + Sync {
     /// Handles one record of a topic that others read too.
     fn deliver<'a>(
         &'a self,
-        plan: &'a Plan,
+        served: Served<'a>,
         worker: &'a mut Worker,
         delivery: Delivery<'a>,
         block: Option<RetryBlock>,
@@ -321,6 +334,8 @@ pub(crate) trait Subscriber: Send + Sync {
 pub(crate) enum Ended {
     Done,
     Failed(Failure),
+    /// It did not begin: its circuit lets nothing through.
+    Held,
     /// Nothing that it did counts any more.
     Cut,
 }
@@ -475,3 +490,5 @@ const TURN_RECORDS: u32 = 256;
 const TURN_TIME: Duration = Duration::from_millis(50);
 /// How long a worker stays at a batch while partitions stand aside. The rest of the batch is read anew, so not too short.
 const LONGEST_STAY: Duration = Duration::from_secs(1);
+/// How often a held record asks its circuit again. It may be closed by hand at any time.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
