@@ -7,12 +7,14 @@ use std::time::Duration;
 use crate::adapter::{JoinOptions, Membership, PublisherOptions, Start};
 use crate::harbor::blocking::BlockingRetries;
 use crate::harbor::circuit::{Circuit, CircuitBreaker};
+use crate::harbor::context::Context;
 use crate::harbor::core::Core;
 use crate::harbor::duration::IntoPeriod;
 use crate::harbor::error::{ConfigError, HarborError, Problems};
 use crate::harbor::failure::{Classifiers, Classify, Failure, TextForm};
 use crate::harbor::guard;
 use crate::harbor::handler::Handler;
+use crate::harbor::idempotency::{Guarded, Idempotency, IdempotencyKey};
 use crate::harbor::lifecycle::{ConsumerStatus, Ending, Lifecycle};
 use crate::harbor::pipeline::{Limits, Parts, Pipeline, RetryIf, Setup, Subscriber, Subscription};
 use crate::harbor::prepare::{Preparation, TopicChecks, TopicDefaults};
@@ -236,6 +238,9 @@ pub struct ConsumerBuilder<S> {
     commit: CommitMode,
     retry_if: Option<RetryIf>,
     blocking: Option<BlockingRetries>,
+    idempotency: Option<Guarded>,
+    /// Topics whose work has keys of its own.
+    keyed: Vec<Topic>,
     circuit_breaker: Option<CircuitBreaker>,
     /// Those of single topics; `None` for one without.
     circuit_breakers: Vec<(Topic, Option<CircuitBreaker>)>,
@@ -262,6 +267,8 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             commit: CommitMode::default(),
             retry_if: None,
             blocking: None,
+            idempotency: None,
+            keyed: Vec::new(),
             circuit_breaker: None,
             circuit_breakers: Vec::new(),
             classifiers: Classifiers::default(),
@@ -288,6 +295,8 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
             commit: self.commit,
             retry_if: self.retry_if,
             blocking: self.blocking,
+            idempotency: self.idempotency,
+            keyed: self.keyed,
             circuit_breaker: self.circuit_breaker,
             circuit_breakers: self.circuit_breakers,
             classifiers: self.classifiers,
@@ -322,6 +331,29 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         self.add(topic.into(), Subscription::new(handler, Arc::new(serializer)))
     }
 
+    /// The same as [`subscribe`](Self::subscribe), with a key for each piece of work: what is done of one key is not done again, whatever
+    /// record it comes in. Needs [`idempotency`](Self::idempotency).
+    ///
+    /// A key of the payload is the same on every level of the ladder, and for a record that was produced twice. One that panics is a
+    /// failure of the handler.
+    pub fn subscribe_once<T, Args, K>(
+        mut self,
+        topic: impl Into<Topic>,
+        key: impl Fn(&T, &Context) -> K + Send + Sync + 'static,
+        handler: impl Handler<T, Args>,
+    ) -> Self
+    where
+        S: Deserializer<T>,
+        T: Send + 'static,
+        Args: 'static,
+        K: Into<IdempotencyKey>,
+    {
+        let (topic, serializer) = (topic.into(), self.serializer.clone());
+        self.keyed.push(topic.clone());
+        let key = move |payload: &T, context: &Context| key(payload, context).into();
+        self.add(topic, Subscription::new(handler, serializer).keyed(Box::new(key)))
+    }
+
     fn add(mut self, topic: Topic, subscriber: impl Subscriber + 'static) -> Self {
         self.subscriptions.push((topic, Box::new(subscriber)));
         self
@@ -349,6 +381,16 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
     /// Tries what failed again where it is, a few times within a short time, before it takes the ladder. Default: not.
     pub fn blocking_retries(mut self, retries: BlockingRetries) -> Self {
         self.blocking = Some(retries);
+        self
+    }
+
+    /// Asks before each delivery whether its work is done already. By default the work's key is the record's place
+    /// (`group:topic:partition:offset`), so that a record that is delivered again after its commit was lost is not handled again;
+    /// [`subscribe_once`](Self::subscribe_once) takes another. Default: nobody is asked.
+    ///
+    /// What was done before is committed, and told as processed and `replayed`.
+    pub fn idempotency(mut self, idempotency: impl Idempotency) -> Self {
+        self.idempotency = Some(Guarded(Arc::new(idempotency)));
         self
     }
 
@@ -529,6 +571,18 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
                 problems.extend(error);
             }
         }
+        match &self.idempotency {
+            Some(Guarded(idempotency)) => match guard::call(|| idempotency.check()) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => problems.extend(error),
+                Err(panic) => problems.add("idempotency", panic),
+            },
+            None => {
+                for topic in &self.keyed {
+                    problems.add(format!("topics[{topic}]"), "has keys of its own, and the consumer no idempotency");
+                }
+            }
+        }
         for (topic, _) in &self.circuit_breakers {
             if !self.subscriptions.iter().any(|(subscribed, _)| subscribed == topic) {
                 problems.add(format!("circuit_breaker_of({topic})"), "is not subscribed to");
@@ -581,6 +635,7 @@ impl<S: Send + Sync + 'static> ConsumerBuilder<S> {
         let mut setup = Setup::new(self.group.into(), topology, subscribers, self.concurrency, parts);
         setup.retry_if = self.retry_if;
         setup.blocking = self.blocking;
+        setup.idempotency = self.idempotency;
         let circuit = |plan: &Plan| {
             let of_topic = self.circuit_breakers.iter().rev().find(|(topic, _)| *topic == plan.topic);
             let breaker = of_topic.map_or(self.circuit_breaker.as_ref(), |(_, breaker)| breaker.as_ref())?;

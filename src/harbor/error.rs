@@ -40,6 +40,20 @@ pub mod code {
     pub const TOO_LARGE: &str = "TOO_LARGE";
     /// A group reads what is to be taken back.
     pub const STILL_READ: &str = "STILL_READ";
+    /// Somebody is at the work of this idempotency key.
+    pub const IDEMPOTENCY_IN_PROGRESS: &str = "IDEMPOTENCY_IN_PROGRESS";
+    /// An idempotency key is empty or too long.
+    pub const IDEMPOTENCY_KEY_INVALID: &str = "IDEMPOTENCY_KEY_INVALID";
+    /// An idempotency key was used for other work.
+    pub const IDEMPOTENCY_KEY_REUSE: &str = "IDEMPOTENCY_KEY_REUSE";
+    /// Somebody was at the work of this idempotency key for longer than one waits.
+    pub const IDEMPOTENCY_WAIT_TIMEOUT: &str = "IDEMPOTENCY_WAIT_TIMEOUT";
+    /// The lease of an idempotency key ran out while its work was under way. The work has run.
+    pub const IDEMPOTENCY_FENCING: &str = "IDEMPOTENCY_FENCING";
+    /// What an idempotency store holds makes no sense.
+    pub const IDEMPOTENCY_STORAGE_CORRUPT: &str = "IDEMPOTENCY_STORAGE_CORRUPT";
+    /// An idempotency store could not be reached, or has no room.
+    pub const IDEMPOTENCY_STORAGE_UNAVAILABLE: &str = "IDEMPOTENCY_STORAGE_UNAVAILABLE";
     /// A handler's error that gives no code of its own.
     pub const HANDLER: &str = "HANDLER";
 }

@@ -61,6 +61,7 @@ mod guard;
 mod handler;
 mod headers;
 mod health;
+mod idempotency;
 mod instant;
 mod lag;
 mod lifecycle;
@@ -98,6 +99,10 @@ pub use failure::{Classify, Failure, IntoFailure, kind};
 pub use handler::Handler;
 pub use headers::{HeaderNames, RetryBlock};
 pub use health::{ConsumerHealth, Health};
+pub use idempotency::{
+    Acquired, Execution, Idempotency, IdempotencyEngine, IdempotencyKey, IdempotencyRecord, IdempotencyStatus,
+    IdempotencyStore, Lease, MemoryIdempotencyStore, OnConflict, StoreError,
+};
 pub use lag::PartitionLag;
 pub use lifecycle::ConsumerStatus;
 pub use outcome::{IntoOutcome, Outcome, answer};

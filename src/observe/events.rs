@@ -54,6 +54,8 @@ pub struct MessageProcessed<'a> {
     pub duration: Duration,
     /// The record's correlation id, if it is text.
     pub correlation_id: Option<&'a str>,
+    /// Whether its handler did not run, because work of its idempotency key was done before.
+    pub replayed: bool,
 }
 
 /// A handler failed.
@@ -499,7 +501,7 @@ logged! {
     Disconnected: info "disconnected", e { adapter = e.adapter, };
     MessageProcessed: trace "processed", e {
         group = e.group, topic = %e.topic, partition = e.partition, offset = e.offset.0, duration = ?e.duration,
-        correlation_id = e.correlation_id,
+        correlation_id = e.correlation_id, replayed = e.replayed,
     };
     MessageFailed: warn "failed", e {
         group = e.group, topic = %e.topic, partition = e.partition, offset = e.offset.0, outcome = %e.outcome,

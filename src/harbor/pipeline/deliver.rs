@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::Instant;
 
@@ -12,6 +13,7 @@ use crate::harbor::context::Context;
 use crate::harbor::failure::Failure;
 use crate::harbor::handler::Handler;
 use crate::harbor::headers::RetryBlock;
+use crate::harbor::idempotency::{Execution, Guarded, IdempotencyKey};
 use crate::harbor::pipeline::note::Halt;
 use crate::harbor::pipeline::setup::Served;
 use crate::harbor::pipeline::worker::{Delivery, Ended, Subscriber, Worker};
@@ -22,12 +24,21 @@ use crate::observe::DeliverySpan;
 pub(crate) struct Subscription<T, D, H, Args> {
     handler: H,
     deserializer: Arc<D>,
+    key: Option<KeyOf<T>>,
     shape: PhantomData<fn(T, Args)>,
 }
 
+/// Says which work a payload is.
+pub(crate) type KeyOf<T> = Box<dyn Fn(&T, &Context) -> IdempotencyKey + Send + Sync>;
+
 impl<T, D, H, Args> Subscription<T, D, H, Args> {
     pub(crate) fn new(handler: H, deserializer: Arc<D>) -> Self {
-        Self { handler, deserializer, shape: PhantomData }
+        Self { handler, deserializer, key: None, shape: PhantomData }
+    }
+
+    /// With keys of its own for its work.
+    pub(crate) fn keyed(self, key: KeyOf<T>) -> Self {
+        Self { key: Some(key), ..self }
     }
 }
 
@@ -54,8 +65,8 @@ where
             ended => ended,
         };
         match ended {
-            Ended::Done => {
-                worker.processed(&delivery, started);
+            Ended::Done | Ended::Replayed => {
+                worker.processed(&delivery, started, matches!(ended, Ended::Replayed));
                 worker.settled(delivery.record.offset).await
             }
             Ended::Failed(failure) => worker.failed(served, delivery, block, failure, started).await,
@@ -93,15 +104,22 @@ where
         };
         let original = block.map(|block| &block.original_topic);
         let span = span.open(|| setup.correlation_id(record), original);
+        let replayed = AtomicBool::new(false);
         let ended = {
             let cancel = &*cancel;
             let context = || Context::new(&lane.source, delivery.batch, record, attempt, block.cloned(), cancel);
             let work = pin!(Some(async {
                 // The original topic whatever topic the bytes came from: a registry keeps its schemas under that.
                 let payload = read(&*self.deserializer, &served.plan.topic, record.value, &setup.classifiers).await?;
-                self.handler.call(payload, context).await
+                match &setup.idempotency {
+                    None => self.handler.call(payload, context).await,
+                    Some(guarded) => self.call_once(guarded, payload, context(), &replayed).await,
+                }
             }));
-            runner.run(&lane.gate, cancel, &span, work).await
+            match runner.run(&lane.gate, cancel, &span, work).await {
+                Ended::Done if replayed.load(Ordering::Relaxed) => Ended::Replayed,
+                ended => ended,
+            }
         };
         worker.renew_signal();
         let Some(pass) = pass else { return ended };
@@ -115,8 +133,31 @@ where
                 pass.succeeded();
                 ended
             }
-            Ended::Held | Ended::Cut => ended,
+            // What did not run tells nothing of what the circuit guards.
+            Ended::Replayed | Ended::Held | Ended::Cut => ended,
         }
+    }
+
+    /// Calls the handler, unless the work of its key is done or under way.
+    fn call_once<'a>(
+        &'a self,
+        guarded: &'a Guarded,
+        payload: T,
+        context: Context,
+        replayed: &'a AtomicBool,
+    ) -> BoxFuture<'a, Result<(), Failure>> {
+        Box::pin(async move {
+            let key = match &self.key {
+                Some(key) => key(&payload, &context),
+                None => IdempotencyKey::of_place(&context),
+            };
+            // Called only when it is polled: what a function does before it returns its future is work, too.
+            let work = Box::pin(async move { self.handler.call(payload, move || context).await });
+            if guarded.0.execute(key, work).await? == Execution::Replayed {
+                replayed.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        })
     }
 
     /// Further tries of what failed, while there are any to make in place.

@@ -35,8 +35,8 @@ pub(crate) struct Stop {
 /// What became of a delivery, to be told once its offset is committed.
 #[derive(Debug)]
 pub(crate) enum Settled {
-    /// The handler succeeded.
-    Processed { took: Duration, correlation_id: Option<Box<str>> },
+    /// The handler succeeded, or had before.
+    Processed { took: Duration, correlation_id: Option<Box<str>>, replayed: bool },
     /// Another group's retry was passed over.
     Skipped { group: Option<Box<str>> },
     /// The handler failed, and the record was written to another topic.

@@ -150,7 +150,7 @@ impl Setup {
         let TopicPartition { topic, partition } = &lane.assigned.partition;
         let (partition, group) = (*partition, &*self.group);
         let moved = match outcome {
-            Settled::Processed { took, correlation_id } => {
+            Settled::Processed { took, correlation_id, replayed } => {
                 return self.observers.message_processed(&MessageProcessed {
                     topic,
                     partition,
@@ -158,6 +158,7 @@ impl Setup {
                     group,
                     duration: *took,
                     correlation_id: correlation_id.as_deref(),
+                    replayed: *replayed,
                 });
             }
             Settled::Skipped { group: other } => {

@@ -12,6 +12,7 @@ use crate::harbor::circuit::Circuit;
 use crate::harbor::context::Source;
 use crate::harbor::failure::{Classifiers, Failure, TextForm};
 use crate::harbor::headers::{RetryBlock, Stamper};
+use crate::harbor::idempotency::Guarded;
 use crate::harbor::pipeline::level::Level;
 use crate::harbor::pipeline::worker::Subscriber;
 use crate::harbor::topology::{Plan, Topology};
@@ -33,6 +34,7 @@ pub(crate) struct Setup {
     pub(crate) rooms: Vec<Level>,
     pub(crate) retry_if: Option<RetryIf>,
     pub(crate) blocking: Option<BlockingRetries>,
+    pub(crate) idempotency: Option<Guarded>,
     pub(crate) classifiers: Classifiers,
     pub(crate) text_form: TextForm,
     pub(crate) commit_each: bool,
@@ -106,6 +108,7 @@ impl Setup {
             subscribers,
             retry_if: None,
             blocking: None,
+            idempotency: None,
             classifiers: Classifiers::default(),
             text_form: TextForm::default(),
             commit_each: false,

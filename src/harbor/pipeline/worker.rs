@@ -258,13 +258,14 @@ impl Worker {
         if self.place.is_some() { Ok(()) } else { Err(Halt::Closed) }
     }
 
-    /// A delivery succeeded.
+    /// A delivery succeeded, or had before.
     #[inline]
-    pub(super) fn processed(&mut self, delivery: &Delivery<'_>, started: Option<Instant>) {
+    pub(super) fn processed(&mut self, delivery: &Delivery<'_>, started: Option<Instant>, replayed: bool) {
         let offset = delivery.record.offset;
         if let Some(started) = started {
             let correlation_id = self.setup.correlation_id(&delivery.record).map(Into::into);
-            let waiting = self.lane.record(offset, Settled::Processed { took: started.elapsed(), correlation_id });
+            let took = started.elapsed();
+            let waiting = self.lane.record(offset, Settled::Processed { took, correlation_id, replayed });
             self.bound_outcomes(waiting);
         }
         self.lane.finish(offset.next());
@@ -334,6 +335,8 @@ pub(crate) trait Subscriber: Send + Sync {
 pub(crate) enum Ended {
     Done,
     Failed(Failure),
+    /// It was done before, and did not run.
+    Replayed,
     /// It did not begin: its circuit lets nothing through.
     Held,
     /// Nothing that it did counts any more.
