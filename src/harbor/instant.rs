@@ -1,4 +1,4 @@
-//! Instants in headers: `YYYY-MM-DDTHH:mm:ss.sssZ`.
+//! Instants as text, as they stand in headers: `YYYY-MM-DDTHH:mm:ss.sssZ`.
 //!
 //! Written always in that one form. Read in the forms of RFC 3339 and the date-only forms of ISO 8601 that JavaScript's
 //! `Date` takes as UTC (`2026`, `2026-09`, `2026-09-05`). What else `Date` takes (`Sep 5 2026`, a local time without
@@ -7,7 +7,7 @@
 use crate::record::Timestamp;
 
 /// The instant as text. What lies outside JavaScript's range of dates is written as the nearest date within.
-pub(crate) fn write(instant: Timestamp) -> String {
+pub fn write(instant: Timestamp) -> String {
     let millis = instant.0.clamp(-MAX_DATE_MILLIS, MAX_DATE_MILLIS);
     let (days, of_day) = (millis.div_euclid(DAY), millis.rem_euclid(DAY));
     let (year, month, day) = civil_from_days(days);
@@ -20,7 +20,7 @@ pub(crate) fn write(instant: Timestamp) -> String {
 }
 
 /// The instant that the text names. Parts of a millisecond are dropped.
-pub(crate) fn parse(text: &str) -> Option<Timestamp> {
+pub fn parse(text: &str) -> Option<Timestamp> {
     let mut rest = Cursor(text.as_bytes());
     let year = rest.year()?;
     let mut month_day = (1, 1);

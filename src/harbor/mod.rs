@@ -62,7 +62,7 @@ mod handler;
 mod headers;
 mod health;
 mod idempotency;
-mod instant;
+pub mod instant;
 mod lag;
 mod lifecycle;
 mod memo;

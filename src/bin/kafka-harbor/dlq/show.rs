@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kafka_harbor::client::{Client, Consumer, ConsumerEvent, OffsetReset, PartitionBatch};
+use kafka_harbor::harbor::instant;
 use kafka_harbor::protocol::batch::BatchView;
 use kafka_harbor::record::{Offset, RecordView, Timestamp, Topic, TopicPartition};
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use crate::connect::ConnectArgs;
 use crate::consume::throw_away_group;
 use crate::failure::{Failure, chain};
 use crate::output::{Output, escaped, record};
-use crate::when::{text, when};
+use crate::when::when;
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
@@ -155,7 +156,8 @@ impl Reader<'_> {
     fn text(&self, partition: &TopicPartition, letter: &RecordView<'_>) -> String {
         let most = self.args.value_bytes as usize;
         let bytes = |bytes| text_or_hex(bytes, most);
-        let mut lines = format!("{partition} @{} {} key={}", letter.offset, text(letter.timestamp), bytes(letter.key));
+        let mut lines =
+            format!("{partition} @{} {} key={}", letter.offset, instant::write(letter.timestamp), bytes(letter.key));
         for (name, value) in letter.headers.iter() {
             lines.push_str(&format!("\n  {}: {}", bytes(Some(name)), bytes(value)));
         }
