@@ -6,18 +6,18 @@
 mod support;
 
 use std::future::ready;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kafka_harbor::adapter::memory::MemoryBroker;
 use kafka_harbor::adapter::{BoxFuture, CommittedOffset, GroupPositions};
 use kafka_harbor::clock::TokioClock;
 use kafka_harbor::harbor::{
-    Acquired, Context, Execution, Failure, Idempotency, IdempotencyEngine, IdempotencyKey, IdempotencyStatus,
-    IdempotencyStore, Lease, MemoryIdempotencyStore, OnConflict, Outcome, StoreError, code,
+    Acquired, Circuit, CircuitBreaker, Context, Execution, Failure, Idempotency, IdempotencyEngine, IdempotencyKey,
+    IdempotencyStatus, IdempotencyStore, Lease, MemoryIdempotencyStore, OnConflict, Outcome, StoreError, code,
 };
-use kafka_harbor::observe::{MessageProcessed, Observer};
+use kafka_harbor::observe::{CircuitState, MessageProcessed, Observer};
 use kafka_harbor::record::{Offset, Timestamp, TopicPartition};
 use support::{GROUP, Port, Seen, settle, start};
 use tokio::time::{Instant, sleep};
@@ -267,6 +267,29 @@ async fn a_record_that_is_delivered_again_is_not_handled_again() {
     assert_eq!(port.committed("orders"), Some(2));
     assert_eq!(seen.all(), ["orders/0 tea #1", "orders/1 milk #1"]);
     assert_eq!(replays.0.all(), ["orders/0 ran", "orders/1 ran", "orders/1 replayed"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_replayed_is_no_probe() {
+    let (port, replays) = told();
+    let breaker = CircuitBreaker::new().consecutive_failures(1).half_open_after("10s").half_open_calls(1);
+    let (circuit, states) = (Arc::new(OnceLock::<Circuit>::new()), Seen::default());
+    let consumer = port.consumer().idempotency(engine()).circuit_breaker(breaker);
+    let consumer = consumer.subscribe_once("orders", |order: &String, _: &Context| order.clone(), {
+        let (circuit, states) = (circuit.clone(), states.clone());
+        move |order: String| {
+            states.add(format!("{order} {}", circuit.get().unwrap().state()));
+            ready(if order == "bad" { Err(Failure::new("no connection")) } else { Ok(()) })
+        }
+    });
+    let consumer = consumer.build().unwrap();
+    circuit.set(consumer.circuit("orders").unwrap()).unwrap();
+    consumer.start().await.unwrap();
+    port.publish("orders", &["tea", "bad", "tea", "milk"]).await;
+    port.drained(&["orders"]).await;
+    assert_eq!(replays.0.all(), ["orders/0 ran", "orders/2 replayed", "orders/3 ran"]);
+    assert_eq!(states.all(), ["tea closed", "bad closed", "milk half-open"], "only what ran can close it");
+    assert_eq!(consumer.circuit("orders").unwrap().state(), CircuitState::Closed);
 }
 
 #[tokio::test(start_paused = true)]
