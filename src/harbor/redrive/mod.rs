@@ -16,6 +16,7 @@
 
 mod filter;
 mod lane;
+mod leaving;
 mod pace;
 mod place;
 mod range;

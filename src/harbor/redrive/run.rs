@@ -8,7 +8,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -22,6 +21,7 @@ use crate::harbor::core::Core;
 use crate::harbor::correlation::uuid_v4;
 use crate::harbor::error::HarborError;
 use crate::harbor::redrive::lane::{Finished, Lane, Then};
+use crate::harbor::redrive::leaving::LeaveOnDrop;
 use crate::harbor::redrive::place::Place;
 use crate::harbor::redrive::range::Ends;
 use crate::harbor::redrive::work::Work;
@@ -351,29 +351,3 @@ impl Run {
         self.fault = Some(error);
     }
 }
-
-/// Leaves the group when the run is dropped half way.
-pub(super) struct LeaveOnDrop(pub(super) Option<Arc<dyn MembershipHandle>>);
-
-impl LeaveOnDrop {
-    pub(super) async fn now(mut self) {
-        if let Some(handle) = self.0.take()
-            && let Err(error) = handle.leave(LEAVE_TIMEOUT).await
-        {
-            tracing::warn!(%error, "the redrive's group was not left in order");
-        }
-    }
-}
-
-impl Drop for LeaveOnDrop {
-    fn drop(&mut self) {
-        if let Some(handle) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move { handle.leave(LEAVE_TIMEOUT).await });
-        }
-    }
-}
-
-/// The broker drops a member that does not leave; there is no use in waiting long.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(10);

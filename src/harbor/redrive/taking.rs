@@ -17,7 +17,7 @@ use crate::harbor::error::HarborError;
 use crate::harbor::instant;
 use crate::harbor::memo::Memo;
 use crate::harbor::producer::publish;
-use crate::harbor::redrive::run::LeaveOnDrop;
+use crate::harbor::redrive::leaving::LeaveOnDrop;
 use crate::harbor::redrive::undo::{UndoError, UndoLeft, UndoObstacle, UndoPlan, UndoReport, not_passed};
 use crate::observe::ProduceKind;
 use crate::record::{Offset, Record, RecordView, Topic, TopicPartition};
