@@ -4,15 +4,18 @@
 
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kafka_harbor::adapter::Event;
 use kafka_harbor::adapter::kafka::{KafkaAdapter, KafkaAdapterBuilder};
 use kafka_harbor::client::{Client, GroupProtocol};
-use kafka_harbor::harbor::{Consumer, ConsumerBuilder, ConsumerStatus, Context, Failure, Harbor, Message, Text};
-use kafka_harbor::observe::{MessageProcessed, MessageSkipped, Observer, StopReason};
+use kafka_harbor::harbor::{
+    BlockingRetries, CircuitBreaker, Consumer, ConsumerBuilder, ConsumerStatus, Context, Failure, Harbor,
+    IdempotencyEngine, MemoryIdempotencyStore, Message, OnConflict, Text,
+};
+use kafka_harbor::observe::{CircuitState, MessageProcessed, MessageSkipped, Observer, StopReason};
 use kafka_harbor::protocol::compression::Codec;
 use kafka_harbor::record::{Header, Record};
 use protocol_tests::{Cluster, Desk, Peer, Stored, Watched, kafka, kafka_with, unique};
@@ -555,6 +558,61 @@ async fn two_groups_share_a_ladder_and_each_gets_its_own_failures_alone() {
 }
 
 // What operators look at.
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_of_what_handlers_need_is_sat_out_and_nothing_is_done_twice() {
+    let Some(cluster) = kafka() else { return };
+    let (orders, group) = (unique("orders"), unique("group"));
+    let [retry, dead] = ["retry-1", "dlq"].map(|name| format!("{orders}-{name}"));
+    let desk = Desk::at(cluster).await;
+    desk.create(&orders, 3).await;
+    let service = Service::new(cluster);
+    let (seen, is_up, calls) = (Seen::default(), Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let handler = {
+        let (seen, is_up, calls) = (seen.clone(), is_up.clone(), calls.clone());
+        move |order: String, context: Context| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            let is_up = is_up.load(Ordering::Relaxed);
+            if is_up {
+                seen.note(&order, &context);
+            }
+            std::future::ready(if is_up { Ok(()) } else { Err(out_of_stock()) })
+        }
+    };
+    let breaker = CircuitBreaker::new().consecutive_failures(3).half_open_after("1s").half_open_calls(1);
+    let builder = service
+        .consumer(&group)
+        .from_beginning(true)
+        .concurrency(3)
+        .retry_levels(["300ms"])
+        .blocking_retries(BlockingRetries::new(1).backoff("10ms", "10ms"))
+        .circuit_breaker(breaker)
+        .idempotency(IdempotencyEngine::new(MemoryIdempotencyStore::new()).on_conflict(OnConflict::Wait));
+    let key = |order: &String, _: &Context| format!("order:{order}");
+    let consumer = builder.subscribe_once(orders.as_str(), key, handler).build().unwrap();
+    service.start(&consumer).await;
+    // Each is sent twice.
+    let records = (0..60).map(|n| Record::new(orders.as_str(), format!("order-{}", n % 30)).with_partition(n % 3));
+    desk.publish(records.collect()).await;
+    let circuit = consumer.circuit(&orders).unwrap();
+    until("an open circuit", || circuit.state() == CircuitState::Open).await;
+    let before = calls.load(Ordering::Relaxed);
+    tokio::time::sleep(3 * SECOND).await;
+    let probes = calls.load(Ordering::Relaxed) - before;
+    assert!(probes <= 6, "{probes} calls in three seconds of outage");
+    is_up.store(true, Ordering::Relaxed);
+    desk.drained(&group, &[&*orders, &*retry], 60 * SECOND).await;
+    assert_eq!(circuit.state(), CircuitState::Closed);
+    service.shutdown().await;
+
+    let mut handled: Vec<_> = seen.all().into_iter().map(|(order, _)| order).collect();
+    assert_eq!(handled.len(), 30, "{handled:?}");
+    handled.sort();
+    handled.dedup();
+    assert_eq!(handled.len(), 30, "each once");
+    assert!(desk.read(&dead).await.is_empty(), "an outage is no reason to set a record aside");
+    assert!(desk.read(&retry).await.len() <= 6, "nor to walk them all down the ladder");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lag_and_health_tell_what_is() {
